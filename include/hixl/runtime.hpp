@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runtime: one rank. Puts bytes into and gets bytes from registered memory of other ranks, whose programs do
+// nothing for it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <hixl/inspect.hpp>
+#include <hixl/memory.hpp>
+#include <hixl/options.hpp>
+#include <hixl/request.hpp>
+#include <hixl/result.hpp>
+#include <hixl/types.hpp>
+
+struct uv_loop_s;  // libuv's loop, by name only: programs that embed the runtime hand in their own
+
+namespace hixl {
+
+struct OpOptions {
+  Timeout timeout = k_default_timeout;
+  Callback callback{};          ///< with a callback the slot frees itself at the end
+  std::uint64_t user_data = 0;  ///< handed to the callback
+};
+
+/// One entry of a batch. Entries of a batch are not ordered among each other.
+struct BatchEntry {
+  TransferVerb verb = TransferVerb::put;
+  void* local = nullptr;
+  RemoteAddress remote{};
+  std::uint64_t size = 0;
+};
+
+/// An 8-byte word in a remote region that is changed after the bytes of a put are visible there.
+struct Signal {
+  RemoteAddress word{};  ///< 8-byte aligned
+  std::uint64_t value = 1;
+  SignalOp op = SignalOp::set;
+};
+
+/// Owner: the program. Threads: every function may be called from any thread unless it says otherwise.
+/// Completion: as promised per operation. Close: stop(), then destruction; requests may outlive the object.
+class Runtime {
+ public:
+  /// Starts a rank with a loop thread of its own and returns when it has joined the rendezvous.
+  [[nodiscard]] static Result<std::unique_ptr<Runtime>> create(const RuntimeOptions& options);
+  /// Starts a rank on the caller's libuv loop; call on that loop's thread and turn the loop. Returns at once;
+  /// joined() ends when the rank has joined. The runtime never keeps the loop from ending but while it is open.
+  [[nodiscard]] static Result<std::unique_ptr<Runtime>> create_on(uv_loop_s* loop, const RuntimeOptions& options);
+  /// Stops (on its own thread: blocking, at most 5 s; on a host's loop: at once, without draining).
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  [[nodiscard]] Request joined();
+  [[nodiscard]] Rank rank() const noexcept;
+  [[nodiscard]] std::uint32_t world_size() const noexcept;
+  [[nodiscard]] std::uint64_t incarnation() const noexcept;
+
+  // ---- memory ----
+  /// Registers [data, data + size), which must be mapped. The same range again gives the same region and counts a
+  /// reference. Registrations may overlap; an address then means the newest that holds the whole range.
+  [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options = {});
+  /// Memory that every link can use: a window that peers on this host map. Page aligned, zeroed, really there
+  /// (never SIGBUS); NO_MEMORY or NO_SPACE otherwise.
+  [[nodiscard]] Result<Region> allocate(std::size_t size, const AllocateOptions& options = {});
+  /// Ends a registration (and frees allocated memory): after success no byte of it is read or written by anybody.
+  /// Operations that still use it end with STALE. HELD when a stopped peer may still write. Blocking.
+  [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout = k_default_timeout);
+  /// The same without blocking: `done` is called once on the loop thread.
+  void deregister_async(const Region& region, Timeout timeout, void (*done)(void* context, const Result<void>& result),
+                        void* context);
+
+  // ---- addresses ----
+  /// Publishes `mine` to every rank of `with` and learns theirs. Both sides call it; no order is needed, and ranks
+  /// may come late. One answer a rank, failed ones with the reason. Also prepares the links. Blocking.
+  [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, std::span<const Rank> with,
+                                                    Timeout timeout = k_default_timeout);
+  /// The same without blocking: `done` is called once on the loop thread.
+  void exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                      void (*done)(void* context, std::vector<PeerAddresses>&& answers), void* context);
+
+  // ---- transfers. Unordered among each other; see docs/ordering.md. ----
+  [[nodiscard]] Result<Request> put(const void* local, const RemoteAddress& remote, std::uint64_t size,
+                                    const OpOptions& options = {});
+  [[nodiscard]] Result<Request> get(void* local, const RemoteAddress& remote, std::uint64_t size,
+                                    const OpOptions& options = {});
+  /// Success: the bytes are visible to the target's CPU (put) or here (get). On the loop thread: WOULD_DEADLOCK,
+  /// unless the express lane can finish it at once.
+  [[nodiscard]] Result<void> put_sync(const void* local, const RemoteAddress& remote, std::uint64_t size,
+                                      Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<void> get_sync(void* local, const RemoteAddress& remote, std::uint64_t size,
+                                      Timeout timeout = k_default_timeout);
+  /// Puts and gets to one rank as one operation with one request. Entries are copied in the call; every entry is
+  /// checked before the first byte moves.
+  [[nodiscard]] Result<Request> batch(std::span<const BatchEntry> entries, const OpOptions& options = {});
+  [[nodiscard]] Result<void> batch_sync(std::span<const BatchEntry> entries, Timeout timeout = k_default_timeout);
+  /// The signal word changes after the bytes are visible, exactly once. size 0 still signals.
+  [[nodiscard]] Result<Request> put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
+                                                const Signal& signal, const OpOptions& options = {});
+  /// Waits until the word in this rank's registered memory compares true. Sleeps, costs no CPU.
+  /// Gives the value seen.
+  [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
+                                                  Timeout timeout = k_default_timeout);
+  /// Ends when everything posted to `rank` before it has ended.
+  [[nodiscard]] Result<void> flush(Rank rank, Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<Request> flush_async(Rank rank, const OpOptions& options = {});
+
+  // ---- groups ----
+  /// All ranks of `ranks` (empty: the whole world). Nobody leaves before the last has entered; on DEADLINE_EXCEEDED
+  /// the error names the missing ranks, on PEER_LOST the dead one. Blocking.
+  [[nodiscard]] Result<void> barrier(Timeout timeout = k_default_timeout, std::span<const Rank> ranks = {});
+  /// The same without blocking: `done` is called once on the loop thread.
+  void barrier_async(std::span<const Rank> ranks, Timeout timeout,
+                     void (*done)(void* context, const Result<void>& result), void* context);
+
+  // ---- seeing inside ----
+  [[nodiscard]] Counters counters() const;
+  [[nodiscard]] std::vector<LinkInfo> links();
+
+  /// Ends everything: tells the peers, drains until `timeout`, then fences the rest. Blocking form: not on the loop
+  /// thread (WOULD_DEADLOCK). A second call gives the first one's answer.
+  [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
+  /// On a host's loop: the same as an operation; the host keeps turning its loop until `done` has been called.
+  void stop_async(Timeout timeout, void (*done)(void* context, const Result<void>& result), void* context);
+
+ private:
+  class State;
+  explicit Runtime(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hixl

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Words that every header uses: link kinds, rights, region keys, global addresses, timeouts.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <hixl/error.hpp>
+
+namespace hixl {
+
+/// How bytes travel. The names are the field's; `hccs` here is an emulation over shared memory, and every
+/// text that the library prints says so.
+enum class LinkKind : std::uint8_t { hccs = 0, pcie = 1, roce = 2, ub = 3, tcp = 4, sim = 5 };
+inline constexpr std::size_t k_link_kinds = 6;
+[[nodiscard]] std::string_view name(LinkKind kind) noexcept;         ///< "hccs"
+[[nodiscard]] std::string_view description(LinkKind kind) noexcept;  ///< "hccs (emulated: shared memory)"
+
+/// What a region lets others do. Combine with |.
+enum class Rights : std::uint8_t { none = 0, read = 1, write = 2, atomic = 4, all = 7 };
+[[nodiscard]] constexpr Rights operator|(Rights a, Rights b) noexcept {
+  return static_cast<Rights>(static_cast<std::uint8_t>(a) | static_cast<std::uint8_t>(b));
+}
+[[nodiscard]] constexpr bool includes(Rights have, Rights need) noexcept {
+  return (static_cast<std::uint8_t>(have) & static_cast<std::uint8_t>(need)) == static_cast<std::uint8_t>(need);
+}
+
+/// Names one life of one region of a rank. Generations start at 1; a key with generation 0 names nothing.
+struct RegionKey {
+  std::uint32_t id = 0;
+  std::uint32_t generation = 0;
+  [[nodiscard]] bool valid() const noexcept { return generation != 0; }
+  friend bool operator==(const RegionKey&, const RegionKey&) = default;
+};
+
+/// A place in another rank's memory. With an empty key the address alone decides: the newest known region of
+/// that rank which holds the whole range.
+struct RemoteAddress {
+  Rank rank = k_no_rank;
+  std::uint64_t address = 0;  ///< virtual address at that rank
+  RegionKey region{};
+  std::uint64_t incarnation = 0;  ///< the life of the rank; 0 means whichever is current
+};
+
+/// A capability to use a region. Opaque; travels with RemoteRegion.
+struct Token {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  friend bool operator==(const Token&, const Token&) = default;
+};
+
+/// A region of another rank, as that rank published it. A plain value.
+struct RemoteRegion {
+  Rank rank = k_no_rank;
+  std::uint64_t incarnation = 0;
+  RegionKey key{};
+  Token token{};
+  std::uint64_t base = 0;
+  std::uint64_t length = 0;
+  Rights rights = Rights::none;
+  std::uint32_t tag = 0;  ///< the number its owner gave it, to find one among several
+
+  [[nodiscard]] RemoteAddress at(std::uint64_t offset) const noexcept {
+    return {rank, base + offset, key, incarnation};
+  }
+};
+
+enum class TransferVerb : std::uint8_t { put, get };
+enum class SignalOp : std::uint8_t { set, add };
+enum class Compare : std::uint8_t { equal, not_equal, greater_equal };
+
+/// Time allowed for one call, counted from the call, queueing included. 0 means: do not wait.
+using Timeout = std::chrono::nanoseconds;
+/// Stands for RuntimeOptions::default_timeout.
+inline constexpr Timeout k_default_timeout{-1};
+
+}  // namespace hixl

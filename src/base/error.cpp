@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The text of an error: made from the list of codes and the plain numbers only when somebody asks for it.
+#include <hixl/error.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+
+#include <fmt/format.h>
+
+namespace hixl {
+namespace {
+
+/// "peer_lost" to "PEER_LOST" while compiling, so that the list spells each code once.
+template <std::size_t Size>
+struct UpperText {
+  char characters[Size]{};
+  consteval explicit UpperText(const char (&text)[Size]) {
+    for (std::size_t i = 0; i < Size; ++i) {
+      const bool lower = text[i] >= 'a' && text[i] <= 'z';
+      characters[i] = lower ? static_cast<char>(text[i] - 'a' + 'A') : text[i];
+    }
+  }
+};
+
+struct CodeEntry {
+  std::string_view name;
+  std::string_view what;
+  std::string_view remedy;
+  ErrorKind kind;
+};
+
+CodeEntry entry(ErrorCode code) noexcept {
+  switch (code) {
+#define HIXL_CODE(id, number, kind_of, what_text, remedy_text)          \
+  case ErrorCode::id: {                                                 \
+    static constexpr UpperText upper(#id);                              \
+    return {upper.characters, what_text, remedy_text, ErrorKind::kind_of}; \
+  }
+    HIXL_ERROR_CODES(HIXL_CODE)
+#undef HIXL_CODE
+  }
+  // A number from a peer or a file that this version does not know. Nothing can be promised about it.
+  return {"UNKNOWN", "an error that this version does not know", "compare the versions of both sides",
+          ErrorKind::give_up};
+}
+
+std::string_view stage_name(Stage stage) noexcept {
+  switch (stage) {
+    case Stage::none: return "none";
+    case Stage::options: return "options";
+    case Stage::resolve: return "resolve";
+    case Stage::connect: return "connect";
+    case Stage::handshake: return "handshake";
+    case Stage::rendezvous: return "rendezvous";
+    case Stage::exchange: return "exchange";
+    case Stage::local_check: return "local check";
+    case Stage::remote_check: return "remote check";
+    case Stage::transfer: return "transfer";
+    case Stage::fence: return "fence";
+    case Stage::memory: return "memory";
+    case Stage::barrier: return "barrier";
+    case Stage::bind: return "bind";
+    case Stage::shutdown: return "shutdown";
+  }
+  return "unknown";
+}
+
+/// "missing rank 3", "missing ranks 3 and 5", "missing ranks 3, 5 and 2 more".
+std::string missing_text(const ErrorDetail& detail) {
+  const std::size_t listed = std::min<std::size_t>(detail.missing_count, detail.missing.size());
+  const std::size_t unlisted = detail.missing_count - listed;
+  std::string text = detail.missing_count == 1 ? "missing rank " : "missing ranks ";
+  for (std::size_t i = 0; i < listed; ++i) {
+    const bool last = i + 1 == listed && unlisted == 0;
+    if (i > 0) text += last ? " and " : ", ";
+    fmt::format_to(std::back_inserter(text), "{}", detail.missing[i]);
+  }
+  if (unlisted > 0) fmt::format_to(std::back_inserter(text), " and {} more", unlisted);
+  return text;
+}
+
+/// The fields that apply, one text each, separated by commas.
+class DetailText {
+ public:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    if (!text_.empty()) text_ += ", ";
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  std::string text_;
+};
+
+void add_os_error(DetailText& text, std::int32_t number) {
+  if (number < 0) {  // Not an errno: a resolver's or a device's own number.
+    text.add("status {}", number);
+    return;
+  }
+  char buffer[128] = {};  // The longest message of glibc 2.36 has 50 characters.
+  text.add("errno {} ({})", number, strerror_r(number, buffer, sizeof buffer));
+}
+
+std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
+  DetailText text;
+  if (detail.rank != k_no_rank) text.add("rank {}", detail.rank);
+  if (detail.link != 0) text.add("link {}", detail.link);
+  if (detail.stage != Stage::none) text.add("stage {}", stage_name(detail.stage));
+  if (code == ErrorCode::version_mismatch) {
+    text.add("version {} there, {} here", detail.length, detail.limit);
+  } else {
+    if (detail.address != 0) {
+      text.add("address {:#x} + {:#x} ({} bytes)", detail.address, detail.length, detail.length);
+    } else if (detail.length != 0) {
+      text.add("length {}", detail.length);
+    }
+    if (detail.nearest_base != 0 || detail.nearest_length != 0) {
+      text.add("nearest region {:#x} + {:#x} ({} bytes)", detail.nearest_base, detail.nearest_length,
+               detail.nearest_length);
+    }
+    if (detail.limit != 0) text.add("limit {}", detail.limit);
+  }
+  if (detail.os_error != 0) add_os_error(text, detail.os_error);
+  if (detail.missing_count != 0) text.add("{}", missing_text(detail));
+  return text.text();
+}
+
+}  // namespace
+
+std::string_view name(ErrorCode code) noexcept { return entry(code).name; }
+std::string_view what(ErrorCode code) noexcept { return entry(code).what; }
+std::string_view remedy(ErrorCode code) noexcept { return entry(code).remedy; }
+ErrorKind kind(ErrorCode code) noexcept { return entry(code).kind; }
+
+ErrorKind Error::kind() const noexcept { return hixl::kind(code); }
+
+std::string Error::message() const {
+  const CodeEntry known = entry(code);
+  const std::string fields = detail_text(code, detail);
+  std::string text(known.name);
+  // The number is what the other version's documentation can be searched for.
+  if (known.name == "UNKNOWN") text += fmt::format(" {}", static_cast<std::uint16_t>(code));
+  text += fmt::format(": {}", known.what);
+  if (!fields.empty()) text += fmt::format(" ({})", fields);
+  text += fmt::format("; {}", known.remedy);
+  return text;
+}
+
+}  // namespace hixl
