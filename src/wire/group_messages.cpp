@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages among members: exchange of region descriptors and its acknowledgement, barrier, bye.
+#include "wire/codec.hpp"
+#include "wire/messages.hpp"
+
+namespace hixl::wire {
+/// Bytes of one descriptor on the wire.
+constexpr std::size_t k_descriptor_bytes = 8 + 16 + 8 + 8 + 1 + 4 + 4 + 8;
+static_assert(21 + k_descriptors_max * k_descriptor_bytes <= k_body_bytes_max, "a full exchange fits a body");
+
+static bool valid(const RegionDescriptor& d) noexcept {
+  return d.key.valid() && d.base + d.length >= d.base && d.rights <= Rights::all &&
+         (d.window_id != 0 || d.window_offset == 0);
+}
+/// Frames of an exchange make progress: only an exchange of nothing has a frame of nothing.
+static bool valid(const Exchange& m) noexcept {
+  const std::uint64_t count = m.regions.size();
+  if (m.number == 0 || m.total > k_regions_max || m.first + count > m.total || m.again > 1) return false;
+  if (count == 0 && m.total != 0) return false;
+  for (const RegionDescriptor& region : m.regions) {
+    if (!valid(region)) return false;
+  }
+  return true;
+}
+static bool valid(const ExchangeAck& m) noexcept { return m.number != 0; }
+static bool valid(const Barrier& m) noexcept { return m.number != 0 && m.repeat <= 1; }
+static bool valid(const Bye& m) noexcept { return known_error_code(m.code); }
+
+template <class Code>
+void fields(Code& code, typename Code::template Field<RegionDescriptor>& d) {
+  code(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<Exchange>& m) {
+  code(m.number, m.first, m.total, m.again);
+  code.list(m.regions, k_descriptors_max, k_descriptor_bytes);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<ExchangeAck>& m) {
+  code(m.number);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<Barrier>& m) {
+  code(m.group, m.number, m.repeat);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<Bye>& m) {
+  code(m.code);
+}
+
+HIXL_WIRE_DEFINE(Exchange)
+HIXL_WIRE_DEFINE(ExchangeAck)
+HIXL_WIRE_DEFINE(Barrier)
+HIXL_WIRE_DEFINE(Bye)
+
+}  // namespace hixl::wire

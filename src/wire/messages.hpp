@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bodies of the control frames between two peers. Each has encode(message, writer) and decode(reader, message&):
+// decode is false for bytes that are not this message, whole, within its limits; it then leaves no state behind.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+#include "wire/frame.hpp"
+
+namespace hixl::wire {
+
+// Limits that decode() enforces; the same as the widest ranges of RuntimeOptions.
+inline constexpr std::uint32_t k_world_size_max = 65'536;
+inline constexpr std::uint32_t k_depth_max = 1'024;
+inline constexpr std::uint32_t k_lease_ms_max = 60'000;
+inline constexpr std::uint32_t k_regions_max = 1U << 20U;
+
+/// Which sequenced frames of one link generation a target has executed: bit i stands for `highest - i`. A refused
+/// or half-arrived frame is not executed. 1024 bits: the largest tx_depth.
+struct ExecutedSet {
+  LinkSeq highest = 0;
+  std::array<std::uint64_t, 16> bits{};
+
+  /// Notes that `seq` (higher than any before) arrived whole and whether it was executed. Numbers that were passed
+  /// over count as not executed.
+  void record(LinkSeq seq, bool executed) noexcept;
+  /// False for 0, for anything above `highest`, for refused ones, and for anything 1024 or more below `highest`
+  /// (those were acknowledged long ago and are never asked for).
+  [[nodiscard]] bool contains(LinkSeq seq) const noexcept;
+  friend bool operator==(const ExecutedSet&, const ExecutedSet&) = default;
+};
+
+/// First frame of the side that dials.
+struct Hello {
+  PeerId peer_id{};              ///< of the dialler
+  Incarnation incarnation = 0;   ///< of the dialler
+  Rank rank = 0;
+  std::uint32_t world_size = 0;
+  PeerId target_peer_id{};       ///< whom it means to reach: a stranger on a reused port refuses
+  Incarnation target_incarnation = 0;
+  SessionId session = 0;         ///< the newest session that the dialler knows with the target; 0: none
+  std::uint8_t join = 0;         ///< 1: joins that session; 0: asks for a new one
+  LinkId link_id = 0;
+  LinkKind kind = LinkKind::tcp;
+  LinkGen link_gen = 0;          ///< the generation that this connection opens
+  std::uint64_t features = 0;    ///< feature bits; none yet
+  std::uint32_t lease_ms = 0;    ///< the lease by which the dialler wants to be judged
+  std::uint32_t tx_depth = 0;
+  std::uint32_t rx_depth = 0;
+  ExecutedSet executed;          ///< what the dialler executed of the target's frames in the generation before
+  LinkGen executed_gen = 0;      ///< … which generation that was; 0: none
+};
+
+/// Answer: the connection stands.
+struct Welcome {
+  PeerId peer_id{};
+  Incarnation incarnation = 0;
+  Rank rank = 0;
+  SessionId session = 0;
+  LinkGen link_gen = 0;
+  std::uint64_t features = 0;
+  std::uint32_t lease_ms = 0;
+  std::uint32_t tx_depth = 0;
+  std::uint32_t rx_depth = 0;
+  ExecutedSet executed;          ///< what the acceptor executed of the dialler's frames in the generation before
+  LinkGen executed_gen = 0;
+};
+
+/// Answer: no. The connection is closed after it.
+enum class RejectReason : std::uint16_t {
+  wrong_peer = 1, wrong_incarnation = 2, old_session = 3, old_generation = 4, duplicate_dial = 5, dead = 6,
+  too_many = 7, shutting_down = 8, bad_rank = 9, kind_off = 10,
+};
+struct Reject {
+  RejectReason reason = RejectReason::wrong_peer;
+  PeerId peer_id{};             ///< who answers
+  Incarnation incarnation = 0;
+  SessionId session = 0;        ///< the newest session that the answerer knows with this dialler
+  LinkGen link_gen = 0;         ///< the newest generation of that link
+};
+
+struct WireSegment {
+  std::uint64_t offset = 0;  ///< inside the region; an address never travels
+  std::uint32_t bytes = 0;
+};
+/// Body of write (payload follows: the segments' bytes in order) and of read (read_data answers, same order).
+struct Access {
+  RegionKey region{};
+  Token token{};
+  std::uint32_t segment_count = 0;  ///< 1 … k_segments_max
+  std::array<WireSegment, k_segments_max> segments;
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept;
+};
+/// Body of read_data: which read it answers. Its bulk payload is the data.
+struct ReadData {
+  LinkSeq read_seq = 0;
+};
+struct SignalBody {
+  RegionKey region{};
+  Token token{};
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+  std::uint8_t add = 0;  ///< 0: set, 1: add
+};
+/// All sequenced frames up to here have arrived whole, and were executed or refused by a nack sent earlier.
+struct Ack {
+  LinkSeq upto = 0;
+};
+struct Nack {
+  LinkSeq seq = 0;
+  std::uint16_t code = 0;  ///< ErrorCode
+  std::uint64_t address = 0, length = 0, nearest_base = 0, nearest_length = 0, limit = 0;
+};
+
+struct FenceRequest {
+  LinkId link_id = 0;
+  LinkGen link_gen = 0;  ///< the generation to fence
+  std::uint16_t reason = 0;  ///< ErrorCode, for the log
+  ExecutedSet executed;  ///< the asker's own side of that generation, already closed
+};
+struct FenceAnswer {
+  LinkId link_id = 0;
+  LinkGen link_gen = 0;
+  ExecutedSet executed;
+};
+
+struct RegionDescriptor {
+  RegionKey key{};
+  Token token{};
+  std::uint64_t base = 0;
+  std::uint64_t length = 0;
+  Rights rights = Rights::none;
+  std::uint32_t tag = 0;
+  std::uint32_t window_id = 0;      ///< 0: not in a window
+  std::uint64_t window_offset = 0;  ///< where `base` lies in the window
+};
+inline constexpr std::size_t k_descriptors_max = 1000;  ///< in one exchange frame
+struct Exchange {
+  std::uint64_t number = 0;  ///< the sender's count of exchanges with this peer, from 1
+  std::uint32_t first = 0;   ///< index of the first descriptor of this frame
+  std::uint32_t total = 0;   ///< of the whole exchange
+  std::uint8_t again = 0;    ///< 1: told again after a lost session, so no answer to an exchange() of the program
+  std::vector<RegionDescriptor> regions;
+};
+struct ExchangeAck {
+  std::uint64_t number = 0;
+};
+struct Barrier {
+  std::uint64_t group = 0;   ///< hash of the sorted ranks
+  std::uint64_t number = 0;  ///< this group's barriers, from 1
+  std::uint8_t repeat = 0;   ///< 1: sent again because nothing came back; whoever has entered answers with its own
+};
+struct Bye {
+  std::uint16_t code = 0;    ///< ErrorCode: ok for an ordered leave
+};
+
+/// hccs: what each side hands the other after the handshake, with file descriptors beside it, in this order:
+/// board (read-only), lane page, signal page, pidfd.
+struct HccsOffer {
+  std::uint64_t challenge = 0;      ///< also written into the lane page by the sender: proves shared memory
+  std::uint32_t regions_max = 0;    ///< entries of the board
+};
+struct HccsReady {
+  std::uint64_t challenge = 0;      ///< what the receiver of the offer read from the page
+};
+struct WindowRequest {
+  std::uint32_t window_id = 0;
+};
+/// With one file descriptor, or none and code != ok.
+struct WindowBody {
+  std::uint32_t window_id = 0;
+  std::uint64_t bytes = 0;
+  std::uint16_t code = 0;
+};
+
+#define HIXL_WIRE_MESSAGES(X)                                                                                       \
+  X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
+  X(Exchange) X(ExchangeAck) X(Barrier) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody)
+
+#define HIXL_WIRE_DECLARE(Message)                            \
+  void encode(const Message& message, ByteWriter& out) noexcept; \
+  [[nodiscard]] bool decode(ByteReader& in, Message& message);
+HIXL_WIRE_MESSAGES(HIXL_WIRE_DECLARE)
+#undef HIXL_WIRE_DECLARE
+
+/// Decodes a whole body; nothing may be left over.
+template <class Message>
+[[nodiscard]] bool decode_body(ConstBytes body, Message& message) {
+  ByteReader reader(body);
+  if (decode(reader, message) && reader.complete()) return true;
+  message = Message{};
+  return false;
+}
+
+}  // namespace hixl::wire

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages of the built-in rendezvous store: a membership table, rank → the newest life and how to reach it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/ids.hpp"
+
+namespace hixl::wire {
+
+inline constexpr std::size_t k_addresses_max = 16;     ///< tcp addresses of one rank
+inline constexpr std::size_t k_address_bytes_max = 255;
+inline constexpr std::size_t k_unix_name_bytes_max = 107;  ///< sun_path without the leading NUL
+
+/// How to reach one life of a rank.
+struct Endpoints {
+  PeerId peer_id{};
+  Incarnation incarnation = 0;
+  Rank rank = 0;
+  std::string unix_name;               ///< abstract unix socket, without the leading NUL; empty: none
+  std::vector<std::string> addresses;  ///< "host:port" or "[v6]:port"
+};
+/// Client → store: this connection is rank r. Held until the connection ends.
+struct StoreClaim {
+  std::uint32_t world_size = 0;
+  Endpoints endpoints;
+};
+/// Store → client. code ok, rank_conflict (another live connection holds it) or rank_out_of_range (limit: world size).
+struct StoreClaimed {
+  std::uint16_t code = 0;
+  std::uint64_t limit = 0;
+};
+/// Client → store: tell me of this rank now or when it comes, and of every later change.
+struct StoreLookup {
+  Rank rank = 0;
+};
+/// Store → client. present = 0: it left (incarnation says which life).
+struct StoreMember {
+  std::uint8_t present = 0;
+  Endpoints endpoints;
+};
+/// Client → store: leaves in order.
+struct StoreLeave {
+  std::uint16_t code = 0;
+};
+
+#define HIXL_STORE_MESSAGES(X) X(Endpoints) X(StoreClaim) X(StoreClaimed) X(StoreLookup) X(StoreMember) X(StoreLeave)
+#define HIXL_WIRE_DECLARE(Message)                            \
+  void encode(const Message& message, ByteWriter& out) noexcept; \
+  [[nodiscard]] bool decode(ByteReader& in, Message& message);
+HIXL_STORE_MESSAGES(HIXL_WIRE_DECLARE)
+#undef HIXL_WIRE_DECLARE
+
+}  // namespace hixl::wire
