@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Request: a reference to a slot of the request table until its end has been seen; from then on just the result.
+#include <hixl/request.hpp>
+
+#include <utility>
+
+#include "runtime/request_table.hpp"
+
+namespace hixl {
+
+Request::Request(runtime::RequestTable& table, std::uint32_t slot, std::uint32_t generation) noexcept
+    : table_(&table), slot_(slot), generation_(generation) {}
+
+Request::Request(const Request& other) noexcept
+    : table_(other.table_),
+      slot_(other.slot_),
+      generation_(other.generation_),
+      seen_(other.seen_),
+      error_(other.error_) {
+  if (table_ == nullptr || table_->add_reference(slot_, generation_)) return;
+  // Somebody has seen the end of it, so the copy could only ever answer this.
+  table_ = nullptr;
+  seen_ = true;
+  error_ = Error(ErrorCode::invalid_request);
+}
+
+Request::Request(Request&& other) noexcept : Request() { swap(*this, other); }
+
+Request& Request::operator=(Request other) noexcept {
+  swap(*this, other);
+  return *this;
+}
+
+Request::~Request() {
+  if (table_ != nullptr) table_->drop_reference(slot_, generation_);
+}
+
+void swap(Request& a, Request& b) noexcept {
+  using std::swap;
+  swap(a.table_, b.table_);
+  swap(a.slot_, b.slot_);
+  swap(a.generation_, b.generation_);
+  swap(a.seen_, b.seen_);
+  swap(a.error_, b.error_);
+}
+
+bool Request::done() {
+  if (table_ == nullptr) return true;
+  switch (table_->look(slot_, generation_, error_)) {
+    case runtime::RequestTable::Look::pending:
+      return false;
+    case runtime::RequestTable::Look::ended:
+      break;
+    case runtime::RequestTable::Look::invalid:
+      table_->drop_reference(slot_, generation_);
+      error_ = Error(ErrorCode::invalid_request);
+      break;
+  }
+  table_ = nullptr;
+  seen_ = true;
+  return true;
+}
+
+Result<void> Request::query() {
+  if (!done()) return fail(ErrorCode::busy);
+  if (!seen_) return fail(ErrorCode::invalid_request);
+  if (error_.code != ErrorCode::ok) return fail(error_);
+  return {};
+}
+
+Result<void> Request::wait(Timeout timeout) {
+  if (!done()) {
+    const Result<void> waited = runtime::RequestTable::wait_for_all(std::span(this, 1), timeout);
+    if (!waited) return waited;
+  }
+  return query();
+}
+
+Result<void> wait_all(std::span<Request> requests, Timeout timeout) {
+  const Result<void> waited = runtime::RequestTable::wait_for_all(requests, timeout);
+  if (!waited) return waited;
+  Result<void> first;
+  for (Request& request : requests) {
+    Result<void> result = request.query();
+    if (first && !result) first = std::move(result);
+  }
+  return first;
+}
+
+Result<std::size_t> wait_any(std::span<Request> requests, Timeout timeout) {
+  if (requests.empty()) return fail(ErrorCode::invalid_argument);
+  const Result<void> waited = runtime::RequestTable::wait_for_any(requests, timeout);
+  if (!waited) return fail(waited.error());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].done()) return i;
+  }
+  return fail(ErrorCode::internal);  // one was no longer under way, and nothing ends twice
+}
+
+}  // namespace hixl

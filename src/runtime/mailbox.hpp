@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mailbox: how other threads talk to a loop. FIFO per sender, nothing across senders. A sender wakes the loop only
+// when it sleeps. mailbox.cpp is the one file that includes moodycamel's queue.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace hixl::runtime {
+
+class EventPort;
+struct Mail;
+
+/// Receives mail on the loop thread. Must outlive every mail sent to it.
+class MailTarget {
+ public:
+  virtual void on_mail(const Mail& mail) = 0;
+
+ protected:
+  ~MailTarget() = default;
+};
+
+/// One message: a target and plain numbers. Meaning of kind, a and b is the target's.
+struct Mail {
+  MailTarget* target = nullptr;
+  std::uint32_t kind = 0;
+  std::uint32_t a = 0;
+  std::uint64_t b = 0;
+};
+
+/// Whether the loop sleeps, and how to end that. The flag is only touched by seq_cst read-modify-writes: the sender's
+/// comes after its message, the loop's before its last look, so one of them sees the other.
+class Wakeup {
+ public:
+  explicit Wakeup(EventPort& port) : port_(port) {}
+  /// Thread-safe. Call after the message can be seen. No system call while the loop is awake.
+  void notify() noexcept;
+  void asleep() noexcept { asleep_.exchange(1, std::memory_order_seq_cst); }
+  void awake() noexcept { asleep_.exchange(0, std::memory_order_seq_cst); }
+
+ private:
+  EventPort& port_;
+  alignas(64) std::atomic<std::uint32_t> asleep_{0};
+};
+
+class Mailbox {
+ public:
+  Mailbox(EventPort& port, std::size_t capacity);
+  ~Mailbox();
+  Mailbox(const Mailbox&) = delete;
+  Mailbox& operator=(const Mailbox&) = delete;
+
+  /// Thread-safe, never blocks. No allocation after a thread's first post (with up to 64 posting threads; beyond that
+  /// a block now and then). False when `capacity` messages or more wait; nothing was posted then.
+  [[nodiscard]] bool post(const Mail& mail) noexcept;
+  /// Loop thread, not from on_mail(): delivers at most `budget`; the count delivered.
+  std::size_t drain(std::size_t budget);
+  /// Thread-safe. Exact for messages whose post() is ordered before this call.
+  [[nodiscard]] bool empty() const noexcept;
+  [[nodiscard]] Wakeup& wakeup() noexcept { return wakeup_; }
+
+ private:
+  struct Queue;
+  Wakeup wakeup_;
+  std::unique_ptr<Queue> queue_;
+};
+
+}  // namespace hixl::runtime

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/virtual_port.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/assert.hpp"
+#include "runtime/virtual_net.hpp"
+
+namespace hixl::runtime {
+
+namespace {
+
+using Kind = VirtualEvent::Kind;
+
+/// Death descriptors are numbers far above any real descriptor (the kernel's fs.nr_open default is 2^20).
+constexpr int k_death_fd_base = 1 << 30;
+/// A turn costs at least this, so that a loop which spins makes time pass.
+constexpr Duration k_turn_min{100};
+
+}  // namespace
+
+FaultPlan FaultPlan::draw(Random& random) {
+  // Rates: a run makes some thousand writes, so 1 … 20 per mille gives a few to a hundred faults of that kind.
+  const auto rate = [&](std::uint64_t most) {
+    return random.chance(500) ? static_cast<std::uint32_t>(random.between(1, most)) : 0U;
+  };
+  FaultPlan plan;
+  plan.delay_max = plan.delay_min + Duration(random.chance(500) ? random.between(0, 2'000'000) : 0);
+  plan.long_delay_per_mille = rate(20);
+  plan.short_read_per_mille = rate(500);
+  plan.short_write_per_mille = rate(500);
+  plan.no_room_per_mille = rate(200);
+  plan.reset_per_mille = rate(10);
+  plan.one_sided_per_mille = rate(500);
+  plan.half_close_per_mille = rate(5);
+  plan.clog_per_mille = rate(5);
+  plan.abort_per_mille = rate(500);
+  plan.refuse_per_mille = rate(200);
+  plan.connect_lost_per_mille = rate(100);
+  if (random.chance(250)) plan.pipe_bytes = random.between(256, 8192);
+  plan.turn_max = Duration(random.between(100, 50'000));
+  plan.stall_per_mille = rate(5);
+  return plan;
+}
+
+struct VirtualWorld::Impl {
+  class Port;
+  class DeathWatch;
+  struct Process {
+    ProcessId id = 0;
+    std::string name;
+    std::unique_ptr<Port> port;
+    Loop* loop = nullptr;
+    bool alive = true;
+    bool woken = true;  ///< wake() was called, or the loop has never turned
+    bool turn_planned = false;
+    Instant turn_at{};
+    Instant paused_until{};
+  };
+  struct WatchEntry {
+    ProcessId owner = k_no_process;
+    ProcessId watched = k_no_process;
+    WatchEvents* events = nullptr;
+  };
+
+  Impl(std::uint64_t seed, const FaultPlan& plan) : agenda(seed, plan), net(agenda) {}
+
+  [[nodiscard]] Process& of(EventPort& port);
+  [[nodiscard]] Instant turn_due(Process& process);
+  void turn(Process& process);
+  void handle(const VirtualEvent& event);
+  [[nodiscard]] std::optional<ProcessId> process_of(const VirtualEvent& event) const;
+  void plan_watch(std::uint64_t id) { agenda.push({.kind = Kind::watch, .id = id}, agenda.delay()); }
+
+  VirtualAgenda agenda;
+  VirtualNet net;
+  std::vector<std::unique_ptr<Process>> processes;
+  std::map<std::uint64_t, WatchEntry> watches;
+  std::uint64_t next_watch = 1;
+  std::uint64_t steps = 0;
+};
+
+class VirtualWorld::Impl::DeathWatch final : public Watch {
+ public:
+  DeathWatch(Impl& world, std::uint64_t id) : world_(world), id_(id) {}
+  DeathWatch(const DeathWatch&) = delete;
+  DeathWatch& operator=(const DeathWatch&) = delete;
+  ~DeathWatch() override { world_.watches.erase(id_); }
+
+ private:
+  Impl& world_;
+  std::uint64_t id_;
+};
+
+class VirtualWorld::Impl::Port final : public EventPort {
+ public:
+  Port(Impl& world, Process& process) : world_(world), process_(process) {}
+
+  [[nodiscard]] Instant now() override { return world_.agenda.now; }
+  void wake() noexcept override { process_.woken = true; }
+  [[nodiscard]] Result<std::unique_ptr<Listener>> listen(const Address& address, ListenerEvents& events) override {
+    if (!process_.alive) return fail(ErrorCode::os_error, {.stage = Stage::bind, .os_error = ESRCH});
+    return world_.net.listen(process_.id, address, events);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Stream>> connect(const Address& address, Duration timeout,
+                                                        StreamEvents& events) override {
+    if (!process_.alive) return fail(ErrorCode::os_error, {.stage = Stage::connect, .os_error = ESRCH});
+    return world_.net.connect(process_.id, address, timeout, events);
+  }
+  [[nodiscard]] Result<std::unique_ptr<Watch>> watch(int fd, WatchEvents& events) override {
+    const auto index = static_cast<std::size_t>(fd - k_death_fd_base);
+    if (fd < k_death_fd_base || index >= world_.processes.size()) {
+      return fail(ErrorCode::os_error, {.os_error = EBADF});
+    }
+    const std::uint64_t id = world_.next_watch++;
+    world_.watches.emplace(id, WatchEntry{process_.id, static_cast<ProcessId>(index), &events});
+    if (!world_.processes[index]->alive) world_.plan_watch(id);
+    return std::make_unique<DeathWatch>(world_, id);
+  }
+
+  Process& process() noexcept { return process_; }
+
+ private:
+  Impl& world_;
+  Process& process_;
+};
+
+VirtualWorld::Impl::Process& VirtualWorld::Impl::of(EventPort& port) {
+  auto* ours = dynamic_cast<Port*>(&port);
+  HIXL_ASSERT(ours != nullptr);
+  return ours->process();
+}
+
+/// When the loop turns next. Mail, tasks and timers may have come from outside a turn (a test that plays the user),
+/// so the loop is asked each time.
+Instant VirtualWorld::Impl::turn_due(Process& process) {
+  if (!process.turn_planned && (process.woken || !process.loop->prepare_sleep())) {
+    process.turn_planned = true;
+    const Duration wait = agenda.random.chance(agenda.plan.stall_per_mille) ? agenda.up_to(agenda.plan.stall_max)
+                                                                            : agenda.up_to(agenda.plan.turn_max);
+    process.turn_at = agenda.now + std::max(wait, k_turn_min);
+  }
+  const Instant due = process.turn_planned ? process.turn_at : process.loop->next_due();
+  return std::max({due, process.paused_until, agenda.now});
+}
+
+void VirtualWorld::Impl::turn(Process& process) {
+  process.turn_planned = false;
+  process.woken = false;
+  agenda.mix(process.id + 1);
+  process.loop->awake();
+  if (process.loop->turn()) process.woken = true;
+}
+
+std::optional<ProcessId> VirtualWorld::Impl::process_of(const VirtualEvent& event) const {
+  if (event.kind != Kind::watch) return net.process_of(event);
+  const auto found = watches.find(event.id);
+  return found == watches.end() ? std::nullopt : std::optional(found->second.owner);
+}
+
+void VirtualWorld::Impl::handle(const VirtualEvent& event) {
+  agenda.mix(static_cast<std::uint64_t>(event.kind) ^
+             (static_cast<std::uint64_t>(agenda.now.time_since_epoch().count()) << 8U));
+  agenda.mix(event.id ^ (event.token << 20U));
+  switch (event.kind) {
+    case Kind::world:
+      return event.target->on_world_event(event.token);
+    case Kind::arrive:
+    case Kind::cut:
+    case Kind::connect_arrive:
+      return net.handle_network(event);
+    default:
+      break;
+  }
+  const std::optional<ProcessId> owner = process_of(event);
+  if (!owner || !processes[*owner]->alive) return;
+  Process& process = *processes[*owner];
+  if (process.paused_until > agenda.now) return agenda.push(event, process.paused_until - agenda.now);
+  if (process.loop != nullptr) process.loop->awake();
+  if (event.kind == Kind::watch) {
+    watches.find(event.id)->second.events->on_ready();
+  } else {
+    net.handle_process(event);
+  }
+  if (process.loop != nullptr && process.alive) turn(process);
+}
+
+VirtualWorld::VirtualWorld(std::uint64_t seed, const FaultPlan& plan) : impl_(std::make_unique<Impl>(seed, plan)) {}
+VirtualWorld::~VirtualWorld() = default;
+
+EventPort& VirtualWorld::make_port(std::string name) {
+  auto process = std::make_unique<Impl::Process>();
+  process->id = static_cast<ProcessId>(impl_->processes.size());
+  process->name = std::move(name);
+  process->port = std::make_unique<Impl::Port>(*impl_, *process);
+  impl_->processes.push_back(std::move(process));
+  return *impl_->processes.back()->port;
+}
+
+void VirtualWorld::add(Loop& loop, EventPort& port) {
+  Impl::Process& process = impl_->of(port);
+  HIXL_ASSERT(process.loop == nullptr);
+  process.loop = &loop;
+  process.woken = true;
+  loop.bind_to_this_thread();
+}
+
+void VirtualWorld::remove(EventPort& port) { impl_->of(port).loop = nullptr; }
+
+std::uint64_t VirtualWorld::draw_seed() { return impl_->agenda.random.next(); }
+Random& VirtualWorld::random() noexcept { return impl_->agenda.random; }
+Instant VirtualWorld::now() const noexcept { return impl_->agenda.now; }
+std::uint64_t VirtualWorld::steps() const noexcept { return impl_->steps; }
+std::uint64_t VirtualWorld::trace_hash() const noexcept { return impl_->agenda.hash; }
+void VirtualWorld::set_plan(const FaultPlan& plan) { impl_->agenda.plan = plan; }
+const FaultPlan& VirtualWorld::plan() const noexcept { return impl_->agenda.plan; }
+bool VirtualWorld::alive(EventPort& port) const { return impl_->of(port).alive; }
+
+bool VirtualWorld::step() {
+  Impl& world = *impl_;
+  Impl::Process* next = nullptr;
+  Instant at = k_never;
+  std::uint64_t rivals = 0;
+  for (const auto& process : world.processes) {
+    if (!process->alive || process->loop == nullptr) continue;
+    const Instant due = world.turn_due(*process);
+    if (due == k_never || due > at) continue;
+    rivals = due < at ? 1 : rivals + 1;
+    // Among loops due at one time each is chosen with the same chance.
+    if (rivals == 1 || world.agenda.random.below(rivals) == 0) next = process.get();
+    at = due;
+  }
+  const Instant event_at = world.agenda.next_at();
+  if (next == nullptr && event_at == k_never) return false;
+  ++world.steps;
+  if (event_at <= at) {
+    world.agenda.now = std::max(world.agenda.now, event_at);
+    world.handle(world.agenda.pop());
+  } else {
+    world.agenda.now = at;
+    world.turn(*next);
+  }
+  return true;
+}
+
+void VirtualWorld::run_for(Duration time) {
+  // A marker in the heap makes the clock stop exactly there.
+  struct Marker final : WorldEvents {
+    void on_world_event(std::uint64_t) override { passed = true; }
+    bool passed = false;
+  } marker;
+  schedule(time, marker, 0);
+  while (!marker.passed) static_cast<void>(step());
+}
+
+void VirtualWorld::kill(EventPort& port) {
+  Impl::Process& process = impl_->of(port);
+  if (!process.alive) return;
+  process.alive = false;
+  process.loop = nullptr;
+  impl_->net.kill(process.id);
+  for (const auto& [id, watch] : impl_->watches) {
+    if (watch.watched == process.id) impl_->plan_watch(id);
+  }
+}
+
+void VirtualWorld::pause(EventPort& port, Duration time) {
+  Impl::Process& process = impl_->of(port);
+  process.paused_until = std::max(process.paused_until, impl_->agenda.now + time);
+}
+
+void VirtualWorld::clog(EventPort& from, EventPort& to, Duration time, Which which) {
+  impl_->net.clog(impl_->of(from).id, impl_->of(to).id, time, which);
+}
+
+void VirtualWorld::reset(EventPort& a, EventPort& b, Which which) {
+  impl_->net.reset(impl_->of(a).id, impl_->of(b).id, which);
+}
+
+int VirtualWorld::death_fd(std::string_view name) const {
+  for (std::size_t i = impl_->processes.size(); i-- > 0;) {
+    if (impl_->processes[i]->name == name) return k_death_fd_base + static_cast<int>(i);
+  }
+  return -1;
+}
+
+void VirtualWorld::schedule(Duration delay, WorldEvents& target, std::uint64_t token) {
+  impl_->agenda.push({.kind = Kind::world, .token = token, .target = &target}, delay);
+}
+
+}  // namespace hixl::runtime
