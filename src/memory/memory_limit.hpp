@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How much memory this process can still get. Beyond a control group's limit the kernel does not answer with an error,
+// it kills; so ask first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace hixl::memory {
+
+/// Bytes that can be allocated now without paging others out or being killed: the smallest of what the machine and
+/// each control group above this process has left. An estimate, since others allocate too.
+[[nodiscard]] std::uint64_t available_bytes();
+
+/// What the control groups named in `groups` (the text of /proc/self/cgroup) leave, looked up below `root`
+/// (/sys/fs/cgroup). UINT64_MAX without a limit.
+[[nodiscard]] std::uint64_t group_available_bytes(const std::string& groups, const std::string& root);
+
+}  // namespace hixl::memory

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RegionTable: the registered memory of this rank. Ids are slots, generations their lives: an (id, generation) pair
+// never comes back. Closing a region and emptying it are two steps, so that the links can be asked in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <hixl/memory.hpp>
+#include <hixl/result.hpp>
+
+#include "memory/board.hpp"
+#include "memory/device.hpp"
+#include "memory/interval_table.hpp"
+
+namespace hixl::memory {
+
+/// What a region is. Plain value; `window_id` 0 means not in a window.
+struct RegionInfo {
+  RegionKey key{};
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  Rights rights = Rights::none;
+  Token token{};
+  std::uint32_t tag = 0;
+  std::uint32_t window_id = 0;
+  std::uint64_t window_offset = 0;
+  Device* device = nullptr;
+};
+
+class RegionTable;
+
+/// Keeps one local region from being emptied while an operation uses it as source or sink. Move-only; ends before its
+/// table. An empty one (of a range of length 0) is false and stands for host memory.
+class Pin {
+ public:
+  Pin() = default;
+  Pin(Pin&& other) noexcept;
+  Pin& operator=(Pin&& other) noexcept;
+  ~Pin() { release(); }
+  void release() noexcept;
+  [[nodiscard]] explicit operator bool() const noexcept { return table_ != nullptr; }
+  [[nodiscard]] std::uint32_t id() const noexcept { return id_; }
+  [[nodiscard]] Device& device() const noexcept;
+
+ private:
+  friend class RegionTable;
+  RegionTable* table_ = nullptr;
+  std::uint32_t id_ = 0;
+};
+
+/// Thread-safe unless said otherwise. pin, check, find and info take no lock and allocate nothing.
+class RegionTable {
+ public:
+  /// Generations of each slot start at `first_generation` (a test of the last ones begins near them).
+  [[nodiscard]] static Result<std::unique_ptr<RegionTable>> create(std::uint32_t regions_max, std::uint64_t seed,
+                                                                   std::uint32_t first_generation = 1);
+  ~RegionTable();
+
+  /// MEMORY_UNMAPPED when part of the range is not mapped, OUT_OF_RANGE when it wraps, INVALID_ARGUMENT for size 0,
+  /// LIMIT_REACHED, HELD (in a window that retire() had to keep). The same range again (same rights, tag and device):
+  /// the same region with one more reference. A range inside one of this table's windows becomes part of that window.
+  /// The caller keeps the memory mapped, and writable where `rights` let others write.
+  [[nodiscard]] Result<RegionInfo> add(void* data, std::size_t size, const RegisterOptions& options,
+                                       Device& device = host_device());
+  /// A new window and a region that covers it. NO_MEMORY, NO_SPACE, FD_LIMIT, LIMIT_REACHED.
+  [[nodiscard]] Result<RegionInfo> allocate(std::size_t size, const AllocateOptions& options);
+
+  /// Finds the newest region that holds the whole range and pins it. NOT_REGISTERED, OUT_OF_RANGE (with the nearest
+  /// region), STALE while it is being closed. length 0 is fine anywhere and gives an empty pin.
+  [[nodiscard]] Result<Pin> pin(const void* data, std::uint64_t length);
+  /// Checks an access that a peer asks for: STALE (other generation), ACCESS_DENIED (token or rights), OUT_OF_RANGE (no
+  /// arithmetic wrap), else the place. Valid until the caller's turn ends; ask again before each touch.
+  struct Place {
+    std::byte* data;
+    Device* device;
+  };
+  [[nodiscard]] Result<Place> check(RegionKey key, const Token& token, std::uint64_t offset, std::uint64_t length,
+                                    Rights need) const noexcept;
+  /// Same checks as pin(), for a program that asks about its own memory. length 0: any region that holds the address.
+  [[nodiscard]] Result<RegionInfo> find(const void* data, std::uint64_t length) const;
+  /// STALE unless this life is open.
+  [[nodiscard]] Result<RegionInfo> info(RegionKey key) const;
+
+  /// First step of deregistering: drops one reference; with the last one the region is closed to everybody (board
+  /// included). True: closed now, go on with links and then retire(); false: references remain. STALE: unknown or
+  /// closed already.
+  [[nodiscard]] Result<bool> close(RegionKey key);
+  /// True when nobody uses a closed region, nor ever will. False may also be a thread that tried and is about to see
+  /// that it came too late: ask again.
+  [[nodiscard]] bool unpinned(RegionKey key) const noexcept;
+  /// Last step: frees the slot for a new life, and the window when this was its last region. The region must be
+  /// closed and unpinned. With `keep_memory` (HELD) the pages of its window are kept until the table ends, and so is
+  /// the slot: who still writes under this id must not look like a user of another region. Gives the id of the window
+  /// that was freed with it, 0 if none.
+  std::uint32_t retire(RegionKey key, bool keep_memory);
+
+  [[nodiscard]] Board& board() noexcept { return *board_; }
+  /// Descriptor and size of a window, for a peer that asks; -1 when there is none.
+  struct WindowFd {
+    int fd = -1;
+    std::size_t size = 0;
+  };
+  [[nodiscard]] WindowFd window_fd(std::uint32_t window_id) const;
+  [[nodiscard]] std::vector<RegionInfo> list() const;
+  /// Bytes of all regions that were retired with `keep_memory`.
+  [[nodiscard]] std::uint64_t held_bytes() const;
+
+ private:
+  friend class Pin;
+  struct Impl;
+  explicit RegionTable(std::unique_ptr<Board> board, std::unique_ptr<Impl> impl);
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hixl::memory

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// RemoteTable: the regions of one peer that this rank knows. Written by the loop, read by any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <hixl/result.hpp>
+#include <hixl/types.hpp>
+
+#include "memory/interval_table.hpp"
+
+namespace hixl::memory {
+
+/// A checked place in a peer's region.
+struct RemoteView {
+  RegionKey key{};
+  Token token{};
+  std::uint64_t offset = 0;       ///< inside the region
+  std::byte* mapped = nullptr;    ///< that place, mapped here; null when no window link maps it
+};
+
+class RemoteTable {
+ public:
+  explicit RemoteTable(std::uint32_t regions_max);
+  ~RemoteTable();
+
+  /// Loop. Adds or replaces the region of that id; a replaced one loses its mapping. LIMIT_REACHED, INVALID_ARGUMENT
+  /// (empty key or range), OUT_OF_RANGE (wraps), STALE (the same life of the rank has shown a later generation).
+  [[nodiscard]] Result<void> add(const RemoteRegion& region);
+  /// Loop. Where the region is mapped here (its first byte); null takes the mapping back. The caller sees to it that
+  /// nobody uses the old mapping any more.
+  void set_mapping(RegionKey key, std::byte* data) noexcept;
+  /// Where the region is mapped here; null when it is not, or another generation stands. Thread-safe.
+  [[nodiscard]] std::byte* mapping(RegionKey key) const noexcept;
+  /// Loop. The peer's life is over: forgets everything.
+  void clear() noexcept;
+  [[nodiscard]] std::size_t size() const noexcept;
+
+  /// Thread-safe. NOT_EXCHANGED (nothing known of this rank), STALE (other generation or other incarnation),
+  /// NOT_REGISTERED, OUT_OF_RANGE (overflow safe; with region and limit), ACCESS_DENIED. The rank is for the error's
+  /// detail; the limit is how many bytes fit from the address on.
+  [[nodiscard]] Result<RemoteView> resolve(const RemoteAddress& address, std::uint64_t length,
+                                           Rights need) const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hixl::memory
