@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "links/tcp/initiator.hpp"
+
+#include <array>
+
+#include "base/assert.hpp"
+
+namespace hixl::links::tcp {
+namespace {
+
+/// Above the longest body of a post: an access of 32 segments has 412 bytes.
+constexpr std::size_t k_post_body_bytes_max = 512;
+
+bool is_signal(Verb verb) noexcept { return verb == Verb::signal_set || verb == Verb::signal_add; }
+
+wire::FrameType frame_type(Verb verb) noexcept {
+  switch (verb) {
+    case Verb::write:
+      return wire::FrameType::write;
+    case Verb::read:
+      return wire::FrameType::read;
+    case Verb::signal_set:
+    case Verb::signal_add:
+      break;
+  }
+  return wire::FrameType::signal;
+}
+
+void encode_post(const Post& post, ByteWriter& writer) {
+  if (is_signal(post.verb)) {
+    encode(wire::SignalBody{.region = post.region,
+                            .token = post.token,
+                            .offset = post.segments.front().offset,
+                            .value = post.value,
+                            .add = static_cast<std::uint8_t>(post.verb == Verb::signal_add)},
+           writer);
+    return;
+  }
+  wire::Access access;
+  access.region = post.region;
+  access.token = post.token;
+  for (const Segment& segment : post.segments) {
+    access.segments[access.segment_count++] = {segment.offset, segment.bytes};
+  }
+  encode(access, writer);
+}
+
+}  // namespace
+
+Initiator::Initiator(const LinkIdentity& identity, std::uint32_t tx_depth)
+    : identity_(identity), depth_(tx_depth), attempts_(std::make_unique<Attempt[]>(tx_depth)) {
+  for (std::uint32_t i = 0; i < depth_; ++i) free_.push_back(attempts_[i]);
+}
+
+Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequencer) {
+  HIXL_ASSERT(!post.segments.empty() && post.segments.size() <= wire::k_segments_max);
+  if (free_.empty() || !stream.room_for(k_post_body_bytes_max)) return Answer::busy;
+  Attempt& attempt = *free_.pop_front();
+  attempt.verb = post.verb;
+  attempt.abandoned = false;
+  attempt.cookie = post.cookie;
+  attempt.seq = 0;
+  attempt.segments = post.segments;
+  attempt.bytes = 0;
+  if (!is_signal(post.verb)) {
+    for (const Segment& segment : post.segments) attempt.bytes += segment.bytes;
+    if (post.local_device != nullptr && !post.local_device->caps().cpu_addressable) {
+      // A socket can neither fetch from nor deliver to such memory.
+      end(attempt, Error(ErrorCode::unsupported, {.rank = identity_.rank, .link = identity_.link_id}));
+      return Answer::posted;
+    }
+  }
+
+  std::array<std::byte, k_post_body_bytes_max> body;
+  ByteWriter writer(body);
+  encode_post(post, writer);
+  HIXL_ASSERT(writer.ok());
+  std::array<iovec, wire::k_segments_max> pieces;
+  std::size_t count = 0;
+  if (post.verb == Verb::write) {
+    for (const Segment& segment : post.segments) {
+      if (segment.bytes != 0) pieces[count++] = {segment.local, segment.bytes};
+    }
+  }
+  wire::FrameHeader header = sequencer.next_header(frame_type(post.verb));
+  header.op_id = post.op_id;
+  header.chunk = post.chunk;
+  header.attempt = post.attempt;
+  const bool sent = stream.send(header, writer.written(), std::span<const iovec>(pieces).first(count),
+                                count != 0 ? write_ticket(header.link_seq) : 0);
+  HIXL_ASSERT(sent);
+  attempt.seq = header.link_seq;
+  in_flight_.push_back(attempt);
+  return Answer::posted;
+}
+
+std::size_t Initiator::poll(std::span<Completion> out) noexcept {
+  std::size_t count = 0;
+  while (count < out.size() && !done_.empty()) {
+    Attempt& attempt = *done_.pop_front();
+    out[count++] = {attempt.cookie, attempt.error};
+    free_.push_back(attempt);
+  }
+  return count;
+}
+
+bool Initiator::abandon(std::uint64_t cookie) noexcept {
+  for (Attempt* attempt = in_flight_.front(); attempt != nullptr; attempt = in_flight_.next(*attempt)) {
+    if (attempt->cookie != cookie || attempt->abandoned) continue;
+    if (attempt->verb != Verb::read) return false;
+    attempt->abandoned = true;
+    attempt->segments = {};
+    return true;
+  }
+  for (Attempt* attempt = done_.front(); attempt != nullptr; attempt = done_.next(*attempt)) {
+    if (attempt->cookie != cookie) continue;
+    attempt->unlink();
+    free_.push_back(*attempt);
+    break;
+  }
+  return true;
+}
+
+LinkSeq Initiator::sequence_of(std::uint64_t cookie) const noexcept {
+  for (Attempt* attempt = in_flight_.front(); attempt != nullptr; attempt = in_flight_.next(*attempt)) {
+    if (attempt->cookie == cookie && !attempt->abandoned) return attempt->seq;
+  }
+  return 0;
+}
+
+Result<void> Initiator::on_ack(LinkSeq upto, const FrameStream& stream) {
+  Attempt* last_write = nullptr;
+  for (Attempt* attempt = in_flight_.front(); attempt != nullptr && attempt->seq <= upto;
+       attempt = in_flight_.next(*attempt)) {
+    if (attempt->verb == Verb::write) last_write = attempt;
+  }
+  // Frames leave in order. A peer that acknowledges what has not left would free memory that the stream still reads.
+  if (last_write != nullptr && stream.holds_ticket(write_ticket(last_write->seq))) return malformed(upto);
+  for (Attempt* attempt = in_flight_.front(); attempt != nullptr && attempt->seq <= upto;) {
+    Attempt* const next = in_flight_.next(*attempt);
+    if (attempt->verb != Verb::read) {
+      if (attempt->verb == Verb::write) bytes_out_ += attempt->bytes;
+      end(*attempt, Error());
+    }
+    attempt = next;
+  }
+  return {};
+}
+
+Result<void> Initiator::on_nack(const wire::Nack& nack, const FrameStream& stream) {
+  Attempt* const attempt = find_by_seq(nack.seq);
+  if (attempt == nullptr || stream.holds_ticket(write_ticket(nack.seq))) return malformed(nack.seq);
+  end(*attempt, Error(static_cast<ErrorCode>(nack.code), {.rank = identity_.rank,
+                                                          .link = identity_.link_id,
+                                                          .stage = Stage::remote_check,
+                                                          .address = nack.address,
+                                                          .length = nack.length,
+                                                          .nearest_base = nack.nearest_base,
+                                                          .nearest_length = nack.nearest_length,
+                                                          .limit = nack.limit}));
+  return {};
+}
+
+Result<void> Initiator::on_read_start(const wire::ReadData& message, std::uint32_t payload_bytes) {
+  Attempt* const attempt = find_by_seq(message.read_seq);
+  if (attempt == nullptr || attempt->verb != Verb::read || attempt->bytes != payload_bytes) {
+    return malformed(message.read_seq);
+  }
+  reading_ = attempt;
+  cursor_ = {};
+  return {};
+}
+
+std::size_t Initiator::read_target(std::span<iovec> out) const noexcept {
+  HIXL_ASSERT(reading_ != nullptr);
+  std::size_t count = 0;
+  SegmentCursor at = cursor_;
+  for (; at.index < reading_->segments.size() && count < out.size(); at = {at.index + 1, 0}) {
+    const Segment& segment = reading_->segments[at.index];
+    if (segment.bytes != at.done) out[count++] = {segment.local + at.done, segment.bytes - at.done};
+  }
+  return count;
+}
+
+void Initiator::on_read_bytes(std::size_t bytes) noexcept {
+  if (!reading_->abandoned) cursor_.advance(reading_->segments, bytes);
+}
+
+void Initiator::on_read_end() noexcept {
+  if (!reading_->abandoned) bytes_in_ += reading_->bytes;
+  end(*reading_, Error());
+  reading_ = nullptr;
+}
+
+Initiator::Attempt* Initiator::find_by_seq(LinkSeq seq) noexcept {
+  // Answers come nearly in order, so that the first look mostly hits.
+  for (Attempt* attempt = in_flight_.front(); attempt != nullptr && attempt->seq <= seq;
+       attempt = in_flight_.next(*attempt)) {
+    if (attempt->seq == seq) return attempt;
+  }
+  return nullptr;
+}
+
+void Initiator::end(Attempt& attempt, const Error& error) noexcept {
+  attempt.unlink();
+  attempt.error = error;
+  (attempt.abandoned ? free_ : done_).push_back(attempt);
+}
+
+tl::unexpected<Error> Initiator::malformed(LinkSeq seq) const {
+  return fail(ErrorCode::malformed_frame, {.rank = identity_.rank, .link = identity_.link_id, .length = seq});
+}
+
+}  // namespace hixl::links::tcp

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Initiator: the posts of this side on a tcp link, from their frame to their completion. Everything that the peer says
+// about them is checked; an error given back here means that the peer is broken and the link must end.
+//
+// Loop-bound. No call delivers an event.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <hixl/result.hpp>
+
+#include "base/list.hpp"
+#include "links/link.hpp"
+#include "links/sequencer.hpp"
+#include "links/tcp/segment_cursor.hpp"
+#include "wire/messages.hpp"
+
+namespace hixl::links::tcp {
+
+class Initiator {
+ public:
+  Initiator(const LinkIdentity& identity, std::uint32_t tx_depth);
+
+  /// The stream and the sequencer are used during the call only.
+  [[nodiscard]] Answer post(const Post& post, FrameStream& stream, Sequencer& sequencer);
+  [[nodiscard]] std::size_t poll(std::span<Completion> out) noexcept;
+  [[nodiscard]] bool any_done() noexcept { return !done_.empty(); }
+  [[nodiscard]] bool abandon(std::uint64_t cookie) noexcept;
+  [[nodiscard]] LinkSeq sequence_of(std::uint64_t cookie) const noexcept;
+
+  // ---- what the peer says ----
+  /// Ends writes and signals up to there; a read ends with its data.
+  [[nodiscard]] Result<void> on_ack(LinkSeq upto, const FrameStream& stream);
+  [[nodiscard]] Result<void> on_nack(const wire::Nack& nack, const FrameStream& stream);
+  [[nodiscard]] Result<void> on_read_start(const wire::ReadData& message, std::uint32_t payload_bytes);
+  [[nodiscard]] std::size_t read_target(std::span<iovec> out) const noexcept;
+  void on_read_bytes(std::size_t bytes) noexcept;
+  void on_read_end() noexcept;
+
+  [[nodiscard]] std::uint64_t bytes_out() const noexcept { return bytes_out_; }
+  [[nodiscard]] std::uint64_t bytes_in() const noexcept { return bytes_in_; }
+
+ private:
+  struct AttemptTag;
+  struct Attempt : ListNode<AttemptTag> {
+    Verb verb = Verb::write;
+    bool abandoned = false;  ///< a read whose local memory is not ours any more
+    std::uint64_t cookie = 0;
+    LinkSeq seq = 0;
+    std::uint64_t bytes = 0;
+    std::span<const Segment> segments;
+    Error error{};
+  };
+  [[nodiscard]] Attempt* find_by_seq(LinkSeq seq) noexcept;
+  void end(Attempt& attempt, const Error& error) noexcept;
+  [[nodiscard]] tl::unexpected<Error> malformed(LinkSeq seq) const;
+
+  const LinkIdentity identity_;
+  const std::uint32_t depth_;
+  std::unique_ptr<Attempt[]> attempts_;
+  // Lists last, so that they let go of the attempts first.
+  mutable List<Attempt, AttemptTag> in_flight_;  ///< in the order of their numbers
+  List<Attempt, AttemptTag> done_;
+  List<Attempt, AttemptTag> free_;
+  Attempt* reading_ = nullptr;  ///< its data is coming in
+  SegmentCursor cursor_;
+  std::uint64_t bytes_out_ = 0;
+  std::uint64_t bytes_in_ = 0;
+};
+
+}  // namespace hixl::links::tcp

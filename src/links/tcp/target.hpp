@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Target: carries out the peer's writes, reads and signals on a tcp link. Each is checked whole before its first byte,
+// and each piece again in the turn in which it is touched. A refusal is a nack; an error given back here means that
+// the link must end.
+//
+// Loop-bound. No call delivers an event.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <hixl/result.hpp>
+
+#include "links/fifo.hpp"
+#include "links/link.hpp"
+#include "links/sequencer.hpp"
+#include "links/tcp/segment_cursor.hpp"
+#include "wire/messages.hpp"
+
+namespace hixl::links::tcp {
+
+class Target {
+ public:
+  /// Stream and sequencer are used only while the link is open.
+  Target(const LinkIdentity& identity, const LinkServices& services, FrameStream& stream, Sequencer& sequencer);
+
+  [[nodiscard]] Result<void> on_write_start(const wire::FrameHeader& header, ConstBytes body);
+  [[nodiscard]] Result<std::size_t> write_target(std::span<iovec> out) const;
+  void on_write_bytes(std::size_t bytes) noexcept;
+  [[nodiscard]] Result<void> on_write_end();
+  [[nodiscard]] Result<void> on_read(const wire::FrameHeader& header, ConstBytes body);
+  [[nodiscard]] Result<void> on_signal(const wire::FrameHeader& header, ConstBytes body);
+
+  /// The answer with this ticket has left.
+  void on_sent(std::uint64_t ticket) noexcept;
+  /// True while a frame of the peer that is under way writes into the region, or an answer to it still reads there.
+  [[nodiscard]] bool touches(RegionKey key) const noexcept;
+
+ private:
+  using Places = std::array<std::byte*, wire::k_segments_max>;
+  /// All segments, whole; their places when `places` is given.
+  [[nodiscard]] Result<void> check(const wire::Access& access, Rights need, Places* places) const;
+  [[nodiscard]] Result<void> refuse(LinkSeq seq, const Error& error);
+  [[nodiscard]] tl::unexpected<Error> broken(ErrorCode code) const;
+
+  const LinkIdentity identity_;
+  memory::RegionTable& regions_;
+  memory::SignalPage& signals_;
+  FrameStream& stream_;
+  Sequencer& sequencer_;
+
+  struct Writing {
+    bool open = false;  ///< between start and end
+    LinkSeq seq = 0;
+    wire::Access access;
+    SegmentCursor cursor;
+    Result<void> verdict{};
+  } writing_;
+  struct ReadAnswer {
+    std::uint64_t ticket;
+    RegionKey region;
+  };
+  Fifo<ReadAnswer> answers_;  ///< queued or half sent, in order
+};
+
+}  // namespace hixl::links::tcp
