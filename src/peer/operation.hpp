@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Operation: one posted put, get, batch, signal or flush. The posting thread fills the first part and hands it over by
+// mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <hixl/request.hpp>
+#include <hixl/result.hpp>
+#include <hixl/types.hpp>
+
+#include "base/ids.hpp"
+#include "base/list.hpp"
+#include "links/link.hpp"
+#include "memory/region_table.hpp"
+#include "runtime/timer.hpp"
+
+namespace hixl::peer {
+
+/// A checked range: local memory here, a place in a region there.
+struct Entry {
+  TransferVerb verb = TransferVerb::put;
+  std::byte* local = nullptr;
+  memory::Device* device = nullptr;
+  RegionKey region{};
+  Token token{};
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+};
+
+struct SignalEntry {
+  bool wanted = false;
+  links::Verb verb = links::Verb::signal_set;
+  RegionKey region{};
+  Token token{};
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+};
+
+/// A place inside the entries of an operation.
+struct Cursor {
+  std::uint32_t entry = 0;
+  std::uint64_t offset = 0;
+};
+
+/// A run of bytes of one operation that travels as one frame: same verb, region and device.
+struct Chunk {
+  Cursor from{};
+  std::uint64_t bytes = 0;
+  std::uint32_t segments = 0;
+  std::uint32_t index = 0;   ///< counts chunks of the operation
+  std::uint8_t attempt = 0;  ///< how often it was tried before
+  bool signal = false;       ///< not bytes but the signal of the operation
+};
+
+struct OpenTag;
+struct ReadyTag;
+
+class OperationTimer : public runtime::Timer {
+ public:
+  struct Events {
+    virtual void on_operation_timer(OperationTimer& timer) = 0;
+
+   protected:
+    ~Events() = default;
+  };
+  void on_timer() override { owner->on_operation_timer(*this); }
+  Events* owner = nullptr;
+
+ protected:
+  ~OperationTimer() = default;
+};
+
+struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
+  enum class Kind : std::uint8_t { transfer, flush };
+
+  // ---- filled by the posting thread ----
+  std::uint32_t slot = 0;
+  Kind kind = Kind::transfer;
+  Rank rank = k_no_rank;
+  Entry single{};
+  std::vector<Entry> batch;       ///< keeps its capacity from life to life
+  std::vector<memory::Pin> pins;  ///< of a batch
+  memory::Pin pin;
+  SignalEntry signal{};
+  Instant deadline{};
+  Callback callback{};
+  std::uint64_t user_data = 0;
+
+  // ---- loop ----
+  OpId op_id = 0;
+  Cursor cut{};  ///< everything before it has been cut into chunks
+  std::uint32_t chunks = 0;
+  std::uint32_t live = 0;      ///< attempts that may still act somewhere (R5)
+  std::uint32_t returned = 0;  ///< chunks waiting to be tried again
+  std::uint64_t executed_bytes = 0;
+  bool signalled = false;  ///< the signal's chunk has been made
+  bool ending = false;     ///< no more posting; waits for its live attempts
+  bool refused = false;    ///< came after the loop's end; its post, which has not returned yet, says so
+  bool fencing = false;    ///< their links were fenced; the lease bounds the rest
+  Error error{};           ///< the first one
+
+  [[nodiscard]] std::span<const Entry> entries() const noexcept {
+    return batch.empty() ? std::span<const Entry>(&single, 1) : std::span<const Entry>(batch);
+  }
+  [[nodiscard]] bool all_cut() const noexcept { return cut.entry >= entries().size(); }
+  [[nodiscard]] std::uint64_t total_bytes() const noexcept {
+    std::uint64_t total = 0;
+    for (const Entry& entry : entries()) total += entry.size;
+    return total;
+  }
+  /// Ready for a new life in the same slot.
+  void reset() noexcept {
+    pins.clear();
+    pin.release();
+    batch.clear();
+    single = {};
+    signal = {};
+    callback = {};
+    user_data = 0;
+    kind = Kind::transfer;
+    op_id = 0;
+    cut = {};
+    chunks = live = returned = 0;
+    executed_bytes = 0;
+    signalled = ending = fencing = refused = false;
+    error = {};
+  }
+};
+
+/// Cuts the next chunk: at most `bytes_max` bytes and `segments_max` pieces of one verb, region and device. Moves
+/// `operation.cut`. Bytes 0 when nothing is left.
+[[nodiscard]] Chunk cut_chunk(Operation& operation, std::uint64_t bytes_max, std::size_t segments_max) noexcept;
+
+/// Moves `operation.cut` past empty entries; true when nothing is left to cut.
+bool skip_finished_entries(Operation& operation) noexcept;
+
+/// The pieces of a chunk, as cut_chunk counted them.
+void fill_segments(const Operation& operation, const Chunk& chunk, std::span<links::Segment> out) noexcept;
+
+}  // namespace hixl::peer

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor: everything about one remote rank. Owns its links, the operations that are open to it, their deadlines and
+// live attempts, the session, and the exchange of addresses. Survives the lives of the rank: when one ends, the next
+// finds the same actor.
+//
+// Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
+//
+// Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
+// peer_control.cpp (control frames, fences), peer_exchange.cpp (addresses).
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <hixl/inspect.hpp>
+#include <hixl/memory.hpp>
+
+#include "memory/peer_memory.hpp"
+#include "peer/handshake.hpp"
+#include "peer/link_actor.hpp"
+#include "peer/services.hpp"
+
+namespace hixl::peer {
+
+/// One exchange that a program waits for.
+struct ExchangeWait {
+  Instant deadline{};
+  void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
+  void* context = nullptr;
+};
+
+class PeerActor final : private LinkActorEvents,
+                        private DialEvents,
+                        private AddressWatcher,
+                        private OperationTimer::Events,
+                        private runtime::WatchEvents,
+                        private runtime::Task {
+ public:
+  PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory);
+  ~PeerActor();
+
+  [[nodiscard]] Rank rank() const noexcept { return rank_; }
+
+  /// A checked operation from the mailbox. Ends by PeerListener::on_operation_end, never inline.
+  void post(Operation& operation);
+  void exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait);
+  /// False: the queue is full.
+  [[nodiscard]] bool send_control(wire::FrameType type, ConstBytes body);
+  /// Connects now rather than with the first need.
+  void prewarm();
+
+  /// An accepted connection that said hello for this rank.
+  void on_hello(Greeting& greeting, const wire::Hello& hello);
+
+  /// A local region was closed: operations that use it end with STALE.
+  void end_operations_on(std::uint32_t region_id);
+  /// True when no link of this peer touches our region any more.
+  [[nodiscard]] bool revoke(RegionKey key);
+  void drop_window(std::uint32_t window_id);
+
+  /// Says goodbye, ends all operations with STOPPED, closes the links.
+  void stop();
+  [[nodiscard]] bool stopped();
+  /// Ends everything now: own copies are waited for (they are short), nobody is asked.
+  void abort();
+  [[nodiscard]] bool has_open_operations() const noexcept { return !open_.empty() || !ended_.empty(); }
+  void describe(std::vector<LinkInfo>& out) const;
+  /// Adds this peer's traffic, lane included.
+  void count(Counters& counters) const;
+
+ private:
+  // ---- session (peer_session.cpp) ----
+  void on_address(const wire::Endpoints& endpoints) override;
+  void on_address_gone(Rank rank, Incarnation incarnation) override;
+  void on_welcome(Dial& dial, const wire::Welcome& welcome) override;
+  void on_reject(Dial& dial, const wire::Reject& reject) override;
+  void on_dial_failed(Dial& dial, const Error& error) override;
+  void on_link_up(LinkActor& link) override;
+  void on_link_down(LinkActor& link, const Error& error) override;
+  void on_ready() override;  // pidfd: the process died
+  void want();
+  void consider_dialling();
+  void dial(LinkActor& link);
+  void end_dial();
+  void back_off(LinkActor& link, Duration at_least);
+  [[nodiscard]] bool needed() const noexcept;
+  [[nodiscard]] bool reachable_by(const LinkActor& link) const noexcept;
+  [[nodiscard]] std::string address_for(const LinkActor& link);
+  void begin_session(Incarnation incarnation, SessionId session, std::uint32_t lease_ms, std::uint32_t rx_depth);
+  /// What is over: the session alone, the life of the rank behind it, or that life because the next one is here.
+  enum class Over : std::uint8_t { session, life, replaced };
+  void end_session(const Error& why, Over over);
+  void release_life();
+  void bury(Incarnation incarnation);
+  void watch_process(int pidfd);
+  void heartbeat();
+  void update_gate();
+  [[nodiscard]] LinkActor* find(LinkId id) noexcept;
+  [[nodiscard]] LinkActor* best_up() noexcept;
+  [[nodiscard]] bool tombstoned(Incarnation incarnation) const noexcept;
+  [[nodiscard]] wire::RejectReason judge(const wire::Hello& hello, wire::Reject& reject, bool& accept);
+  void accept(Greeting& greeting, const wire::Hello& hello);
+  void open_link(LinkActor& link, LinkGen generation, std::unique_ptr<links::FrameStream> stream, bool dialled);
+
+  // ---- operations (peer_transfer.cpp) ----
+  void on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd end,
+                      const Error& error) override;
+  void on_link_credit(LinkActor& link) override;
+  void on_operation_timer(OperationTimer& timer) override;
+  void run() override;  // the pump
+  void pump_later() { services_.loop.defer(*this); }
+  void pump_if_waiting() {
+    if (!returned_.empty() || ready_count_ > 0) pump_later();
+  }
+  [[nodiscard]] LinkActor* choose(RegionKey region) noexcept;
+  bool post_returned();
+  bool post_ready();
+  void settle(Operation& operation);
+  void end(Operation& operation, const Error& error);
+  void end_later(Operation& operation, const Error& error);
+  void end_operations_to(RegionKey key);
+  void end_all(const Error& error);
+  void finish(Operation& operation);
+  void tell_end(Operation& operation);
+  void tell_ends();
+  void finish_flushes();
+  [[nodiscard]] Result<void> check_reach(const Operation& operation);
+
+  // ---- control (peer_control.cpp) ----
+  void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) override;
+  void on_link_attached(LinkActor& link, RegionKey key, const Result<void>& result) override;
+  template <class Message>
+  bool send_message(wire::FrameType type, const Message& message);
+  void flush_control();
+  void request_fences();
+  void on_fence_request(const wire::FenceRequest& request);
+  void act_on_control();
+  void answer_fence(const wire::FenceRequest& request);
+
+  // ---- exchange (peer_exchange.cpp) ----
+  struct Waiter {
+    std::uint64_t number;
+    std::vector<wire::RegionDescriptor> regions;  // ours
+    ExchangeWait wait;
+    Error refused;
+  };
+  void on_exchange(const wire::Exchange& message);
+  void on_exchange_ack(const wire::ExchangeAck& message);
+  void attach_all();
+  void region_gone(RegionKey key);
+  void arrived_exchange_settled();
+  [[nodiscard]] RemoteRegion remote_region(const wire::RegionDescriptor& region) const;
+  void publish();
+  void publish_again();
+  void publish_unacknowledged();
+  void look_at_exchanges_by(Instant time);
+  void match_exchanges();
+  void serve_exchanges();
+  [[nodiscard]] std::deque<Waiter> forget_exchanges();
+  void ask_again(std::deque<Waiter> waiters);
+  void fail_exchanges(std::deque<Waiter> waiters, const Error& error);
+
+  class Ticker final : public runtime::Timer {
+   public:
+    using Function = void (PeerActor::*)();
+    Ticker(PeerActor& owner, Function function) : owner_(owner), function_(function) {}
+    void on_timer() override { (owner_.*function_)(); }
+
+   private:
+    PeerActor& owner_;
+    Function function_;
+  };
+  void on_dial_tick() { consider_dialling(); }
+  void on_fence_tick() { request_fences(); }
+  void on_exchange_tick();
+  void on_reap_tick();
+
+  PeerServices& services_;
+  const Rank rank_;
+  memory::PeerMemory& memory_;
+  std::vector<std::unique_ptr<LinkActor>> links_;
+
+  // The rank's present life.
+  bool watching_ = false;
+  bool address_known_ = false;
+  wire::Endpoints endpoints_{};
+  Incarnation incarnation_ = 0;  // whom the session is with; 0: none
+  SessionId session_ = 0;        // newest number known with that life
+  bool session_active_ = false;
+  bool joinable_ = false;  // a reject told of an active session that we may join
+  std::uint32_t peer_rx_depth_ = 32;
+  Duration lease_{};
+  std::vector<Incarnation> tombstones_;  // the last 16 lives that ended
+  runtime::Fd process_;  // our own duplicate: the link that brought it may be gone before the kernel reports the death
+  std::unique_ptr<runtime::Watch> process_watch_;
+  bool process_known_ = false;
+  std::unique_ptr<Dial> dial_;
+  std::vector<std::unique_ptr<Dial>> over_dials_;  // destroyed a turn later, never in their own event
+  Instant last_contact_{};                         // link events count as signs of life, besides frames
+  links::Link* gate_link_ = nullptr;               // whose lane callers' threads use
+  bool closing_ = false;
+  bool prewarm_ = false;
+  bool stopping_ = false;
+  Error connect_error_{};  // the last reason why no link stands
+
+  // Operations.
+  List<Operation, OpenTag> open_;   // all, in order of posting
+  List<Operation, OpenTag> ended_;  // whose end is to be told when nothing walks over open_
+  bool ends_held_ = false;
+  List<Operation, ReadyTag> ready_;  // with bytes to cut
+  std::size_t ready_count_ = 0;
+  struct Returned {
+    Operation* operation;
+    Chunk chunk;
+  };
+  std::deque<Returned> returned_;  // chunks and signals to (re)post
+
+  // Control.
+  struct Control {
+    wire::FrameType type;
+    std::vector<std::byte> body;
+  };
+  std::deque<Control> control_;
+  std::vector<LinkId> broken_links_;  // brought nonsense; fail outside their own event
+  std::vector<wire::FenceRequest> fences_asked_;
+  std::vector<RegionKey> gone_;                                      // retired by the peer
+  bool left_ = false;                                                // the peer said goodbye
+  std::unordered_map<std::uint32_t, wire::RegionDescriptor> known_;  // the peer's regions, by id
+
+  struct OutExchange {
+    std::uint64_t number;
+    std::vector<wire::RegionDescriptor> regions;
+    bool again = false;  // told once more, unasked
+    std::size_t regions_queued = 0;
+    bool queued_whole = false;
+  };
+  std::uint64_t exchanges_out_ = 0;
+  std::uint64_t exchanges_in_ = 0;  // the last one that arrived whole
+  std::deque<OutExchange> publishing_;
+  std::map<std::uint32_t, wire::RegionDescriptor> published_;  // all that the peer was ever told; told in each session
+  bool had_session_ = false;
+  std::uint64_t exchanges_acknowledged_ = 0;
+  bool exchange_ready_ = false;
+  std::deque<Waiter> waiters_;
+  wire::Exchange arriving_{};
+  std::size_t attaching_ = 0;
+  bool arrived_whole_ = false;
+  std::deque<std::vector<RemoteRegion>> arrived_;  // not yet given to a waiter
+
+  Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
+  Ticker fence_tick_{*this, &PeerActor::on_fence_tick};
+  Ticker exchange_tick_{*this, &PeerActor::on_exchange_tick};
+  Ticker heartbeat_tick_{*this, &PeerActor::heartbeat};
+  Ticker reap_tick_{*this, &PeerActor::on_reap_tick};
+};
+
+template <class Message>
+bool PeerActor::send_message(wire::FrameType type, const Message& message) {
+  std::vector<std::byte> buffer(wire::k_body_bytes_max);
+  ByteWriter writer(buffer);
+  encode(message, writer);
+  HIXL_ASSERT(writer.ok());
+  return send_control(type, writer.written());
+}
+
+}  // namespace hixl::peer

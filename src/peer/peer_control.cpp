@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's control frames: fences, and barrier messages on their way through.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+bool PeerActor::send_control(wire::FrameType type, ConstBytes body) {
+  if (control_.size() >= k_control_queue_max) return false;
+  control_.push_back({type, std::vector<std::byte>(body.begin(), body.end())});
+  pump_later();
+  want();
+  return true;
+}
+
+/// Any link that stands will do; R8 keeps control off those that do not.
+void PeerActor::flush_control() {
+  while (!control_.empty()) {
+    bool sent = false;
+    for (const auto& link : links_) {
+      sent = link->send(control_.front().type, control_.front().body);
+      if (sent) break;
+    }
+    if (!sent) return;
+    control_.pop_front();
+  }
+}
+
+void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) {
+  bool understood = true;
+  switch (header.type) {
+    case wire::FrameType::pong:
+      break;
+    case wire::FrameType::fence_request:
+      if (wire::FenceRequest message; (understood = decode_body(body, message))) on_fence_request(message);
+      break;
+    case wire::FrameType::fence_answer:
+      if (wire::FenceAnswer message; (understood = decode_body(body, message))) {
+        if (LinkActor* fenced = find(message.link_id); fenced != nullptr) {
+          fenced->resolve(message.link_gen, message.executed, false);
+        }
+      }
+      break;
+    case wire::FrameType::exchange:
+      if (wire::Exchange message; (understood = decode_body(body, message))) on_exchange(message);
+      break;
+    case wire::FrameType::exchange_ack:
+      if (wire::ExchangeAck message; (understood = decode_body(body, message))) {
+        on_exchange_ack(message);
+      }
+      break;
+    case wire::FrameType::barrier:
+      if (wire::Barrier message; (understood = decode_body(body, message)))
+        services_.listener.on_barrier(rank_, message);
+      break;
+    case wire::FrameType::bye:
+      if (wire::Bye message; (understood = decode_body(body, message))) left_ = true;
+      break;
+    default:
+      understood = false;
+  }
+  if (!understood) {
+    log::warn("rank {} to {}: link {} brought a control frame of type {} that is not understood", services_.rank, rank_,
+              link.id(), static_cast<int>(header.type));
+    broken_links_.push_back(link.id());
+    pump_later();
+    return;
+  }
+  if (left_) pump_later();
+}
+
+/// What may not happen inside a link's own event: ending links and sessions.
+void PeerActor::act_on_control() {
+  for (const LinkId id : std::exchange(broken_links_, {})) {
+    find(id)->fail(Error(ErrorCode::malformed_frame, {.rank = rank_, .link = id}));
+  }
+  if (left_) {
+    left_ = false;
+    end_session(Error(ErrorCode::peer_gone, {.rank = rank_}), Over::life);
+  }
+  for (const RegionKey key : std::exchange(gone_, {})) end_operations_to(key);
+  for (const wire::FenceRequest& request : std::exchange(fences_asked_, {})) answer_fence(request);
+}
+
+// ---- fences ----
+
+/// Asks the peer, over a link that stands, what it executed of those that do not.
+void PeerActor::request_fences() {
+  bool waiting = false;
+  for (const auto& link : links_) {
+    if (!link->unresolved()) continue;
+    waiting = true;
+    if (best_up() == nullptr || control_.size() >= k_control_queue_max) continue;
+    const LinkGen generation = link->unresolved_generation();
+    send_message(wire::FrameType::fence_request,
+                 wire::FenceRequest{.link_id = link->id(),
+                                    .link_gen = generation,
+                                    .reason = static_cast<std::uint16_t>(link->last_error.code),
+                                    .executed = link->executed_in(generation)});
+  }
+  if (waiting) services_.loop.start_after(fence_tick_, services_.timing.fence_repeat);
+}
+
+void PeerActor::on_fence_request(const wire::FenceRequest& request) {
+  // Not inline: the link to be fenced may be the one that brought this.
+  if (fences_asked_.size() < links_.size() * 2) fences_asked_.push_back(request);
+  pump_later();
+}
+
+void PeerActor::answer_fence(const wire::FenceRequest& request) {
+  LinkActor* link = find(request.link_id);
+  if (link == nullptr) return;
+  if (link->last_open() == request.link_gen) {
+    link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
+  } else if (dial_ && dial_->hello().link_id == link->id() && link->last_open() < request.link_gen &&
+             dial_->hello().link_gen <= request.link_gen) {
+    // The peer opened what we are still dialling; its welcome may be on the way, with frames behind it. The answer
+    // says that this generation executes nothing, so it must never open.
+    end_dial();
+    back_off(*link, Duration{});
+  }
+  link->resolve(request.link_gen, request.executed, false);
+  send_message(wire::FrameType::fence_answer, wire::FenceAnswer{.link_id = request.link_id,
+                                                                .link_gen = request.link_gen,
+                                                                .executed = link->executed_in(request.link_gen)});
+}
+
+// ---- regions of ours ----
+
+bool PeerActor::revoke(RegionKey key) {
+  bool clear = true;
+  for (const auto& link : links_) clear = link->revoke(key) && clear;
+  return clear;
+}
+
+void PeerActor::drop_window(std::uint32_t window_id) {
+  for (const auto& link : links_) {
+    if (link->up()) link->link()->drop_window(window_id);
+  }
+}
+
+void PeerActor::count(Counters& counters) const {
+  for (const auto& link : links_) {
+    const auto kind = static_cast<std::size_t>(link->caps().kind);
+    const auto traffic = link->traffic();
+    counters.bytes_out[kind] += traffic.bytes_out;
+    counters.bytes_in[kind] += traffic.bytes_in;
+    counters.copies += traffic.copies;
+    counters.operations += link->lane_totals().operations;
+    counters.lane_operations += link->lane_totals().operations;
+  }
+}
+
+void PeerActor::describe(std::vector<LinkInfo>& out) const {
+  bool chosen_seen = false;
+  for (const auto& link : links_) {
+    const auto traffic = link->traffic();
+    LinkInfo info;
+    info.rank = rank_;
+    info.kind = link->caps().kind;
+    info.id = link->id();
+    info.session = session_;
+    info.generation = link->last_open();
+    info.up = link->up();
+    info.bytes_out = traffic.bytes_out;
+    info.bytes_in = traffic.bytes_in;
+    info.chosen = link->up() && !chosen_seen;
+    chosen_seen = chosen_seen || link->up();
+    switch (link->state()) {
+      case LinkActor::State::idle:
+        info.state = "IDLE";
+        break;
+      case LinkActor::State::setup:
+        info.state = "CONNECTING";
+        break;
+      case LinkActor::State::up:
+        info.state = "UP";
+        break;
+      case LinkActor::State::down:
+        info.state = link->unresolved() ? "FENCING" : "BACKOFF";
+        break;
+    }
+    if (info.chosen) {
+      info.reason = "the best kind that works";
+    } else if (info.up) {
+      info.reason = "spare";
+    } else if (link->last_error.code != ErrorCode::ok) {
+      info.reason = link->last_error.message();
+    } else {
+      info.reason = "not needed yet";
+    }
+    out.push_back(std::move(info));
+  }
+}
+
+}  // namespace hixl::peer

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's exchange of addresses: our regions go to the peer until it has acknowledged them, the peer's become known
+// here, and a waiting program is served when both have happened.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+namespace {
+
+/// Descriptors of one exchange frame: 1 000 of 61 bytes stay below the body limit.
+constexpr std::size_t k_regions_a_frame = wire::k_descriptors_max;
+
+}  // namespace
+
+// ---- ours ----
+
+void PeerActor::exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait) {
+  Waiter waiter{.number = 0, .regions = mine, .wait = wait, .refused = {}};
+  if (stopping_) {
+    waiter.refused = Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
+  } else if (publishing_.size() >= k_exchanges_open_max) {
+    waiter.refused = Error(ErrorCode::busy, {.rank = rank_, .stage = Stage::exchange, .limit = k_exchanges_open_max});
+  }
+  if (waiter.refused.code != ErrorCode::ok) {
+    waiters_.push_back(waiter);
+    look_at_exchanges_by(services_.loop.now());
+    return;
+  }
+  for (const wire::RegionDescriptor& region : mine) published_.insert_or_assign(region.key.id, region);
+  exchanges_out_ += 1;
+  publishing_.push_back({.number = exchanges_out_, .regions = std::move(mine)});
+  waiter.number = exchanges_out_;
+  waiters_.push_back(waiter);
+  publish();
+  want();
+  look_at_exchanges_by(std::min(wait.deadline, services_.loop.now() + services_.timing.repeat));
+  exchange_ready_ = true;
+  pump_later();
+}
+
+/// The tick never moves to a later time: whoever exchanges often would else keep others from their deadline.
+void PeerActor::look_at_exchanges_by(Instant time) {
+  if (!exchange_tick_.active() || exchange_tick_.due() > time) services_.loop.start(exchange_tick_, time);
+}
+
+/// A peer that lost the session, or came back in a new life, learns our regions again without our program's help, so
+/// that its handles work as before.
+void PeerActor::publish_again() {
+  std::erase_if(published_, [this](const auto& entry) { return !services_.regions.info(entry.second.key); });
+  if (published_.empty()) return;
+  OutExchange out{.number = ++exchanges_out_, .regions = {}, .again = true};
+  for (const auto& [id, region] : published_) out.regions.push_back(region);
+  publishing_.push_back(std::move(out));
+  look_at_exchanges_by(services_.loop.now() + services_.timing.repeat);
+}
+
+/// Queues what has not been queued yet, as far as there is room; the pump goes on.
+void PeerActor::publish() {
+  if (best_up() == nullptr) return;
+  for (OutExchange& out : publishing_) {
+    while (!out.queued_whole) {
+      const std::size_t first = out.regions_queued;
+      const std::size_t last = std::min(first + k_regions_a_frame, out.regions.size());
+      wire::Exchange message{.number = out.number,
+                             .first = static_cast<std::uint32_t>(first),
+                             .total = static_cast<std::uint32_t>(out.regions.size()),
+                             .again = out.again ? std::uint8_t{1} : std::uint8_t{0},
+                             .regions = {}};
+      message.regions.assign(out.regions.begin() + static_cast<std::ptrdiff_t>(first),
+                             out.regions.begin() + static_cast<std::ptrdiff_t>(last));
+      if (!send_message(wire::FrameType::exchange, message)) return;
+      out.regions_queued = last;
+      out.queued_whole = last == out.regions.size();
+    }
+  }
+}
+
+/// Sends again every exchange that was not acknowledged; a repeat is recognised by its number.
+void PeerActor::publish_unacknowledged() {
+  if (!control_.empty()) return;  // the first time is not over yet
+  for (OutExchange& out : publishing_) {
+    if (!std::exchange(out.queued_whole, false)) break;
+    out.regions_queued = 0;
+  }
+  publish();
+}
+
+void PeerActor::on_exchange_ack(const wire::ExchangeAck& message) {
+  std::erase_if(publishing_, [&](const OutExchange& out) { return out.number <= message.number; });
+  exchanges_acknowledged_ = std::max(exchanges_acknowledged_, std::min(message.number, exchanges_out_));
+  match_exchanges();
+}
+
+void PeerActor::on_exchange_tick() {
+  const Instant now = services_.loop.now();
+  for (std::size_t i = 0; i < waiters_.size();) {
+    const Waiter waiter = waiters_[i];
+    if (waiter.wait.deadline > now && waiter.refused.code == ErrorCode::ok) {
+      ++i;
+      continue;
+    }
+    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    match_exchanges();  // the next one may have been ready behind it
+    Error error = waiter.refused;
+    if (error.code == ErrorCode::ok) {
+      error = connect_error_;
+      if (best_up() != nullptr || error.code == ErrorCode::ok) error = Error(ErrorCode::deadline_exceeded);
+      error.detail.rank = rank_;
+      if (error.detail.stage == Stage::none) error.detail.stage = address_known_ ? Stage::exchange : Stage::rendezvous;
+    }
+    waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = fail(error), .regions = {}});
+  }
+  publish_unacknowledged();
+  if (waiters_.empty() && publishing_.empty()) return;
+  Instant next = now + services_.timing.repeat;
+  for (const Waiter& waiter : waiters_) next = std::min(next, waiter.wait.deadline);
+  look_at_exchanges_by(std::max(next, now + std::chrono::milliseconds(1)));
+}
+
+// ---- the peer's ----
+
+void PeerActor::on_exchange(const wire::Exchange& message) {
+  if (message.number <= exchanges_in_) {  // a repeat of one that arrived whole
+    send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
+    return;
+  }
+  // Whatever is not taken now comes again.
+  if (message.number != exchanges_in_ + 1 || arrived_whole_ || arrived_.size() >= k_exchanges_open_max) return;
+  if (message.first == 0 && arriving_.number != message.number) arriving_ = {.number = message.number, .regions = {}};
+  if (message.number != arriving_.number || message.first != arriving_.regions.size()) return;
+  if (message.total > services_.regions_max) return;
+  arriving_.total = message.total;
+  arriving_.again = message.again;
+  arriving_.regions.insert(arriving_.regions.end(), message.regions.begin(), message.regions.end());
+  if (arriving_.regions.size() < message.total) return;
+  arrived_whole_ = true;
+  for (const wire::RegionDescriptor& region : arriving_.regions) {
+    if (const auto added = memory_.remotes.add(remote_region(region)); !added) {
+      log::warn("rank {} to {}: a region it published was not accepted: {}", services_.rank, rank_,
+                added.error().message());
+      continue;
+    }
+    if (const auto old = known_.find(region.key.id); old != known_.end() && old->second.key != region.key) {
+      region_gone(old->second.key);
+    }
+    known_[region.key.id] = region;
+    for (const auto& link : links_) {
+      if (link->up() && link->link()->attach(region) == links::Answer::posted) attaching_ += 1;
+    }
+  }
+  arrived_exchange_settled();
+}
+
+RemoteRegion PeerActor::remote_region(const wire::RegionDescriptor& region) const {
+  return {.rank = rank_,
+          .incarnation = incarnation_,
+          .key = region.key,
+          .token = region.token,
+          .base = region.base,
+          .length = region.length,
+          .rights = region.rights,
+          .tag = region.tag};
+}
+
+/// A new generation of a link knows no windows: attach what is known.
+void PeerActor::attach_all() {
+  for (const auto& link : links_) {
+    if (!link->up() || !link->caps().needs_window) continue;
+    for (const auto& [id, region] : known_) {
+      if (memory_.remotes.mapping(region.key) == nullptr) static_cast<void>(link->link()->attach(region));
+    }
+  }
+}
+
+void PeerActor::on_link_attached(LinkActor& link, RegionKey key, const Result<void>& result) {
+  if (!result && result.error().code == ErrorCode::stale) {
+    region_gone(key);
+    return;
+  }
+  if (!result) {
+    log::warn("rank {} to {}: region {} cannot be used over {}: {}", services_.rank, rank_, key.id,
+              name(link.caps().kind), result.error().message());
+    if (result.error().code == ErrorCode::not_registered) region_gone(key);  // retired while its window was asked for
+  }
+  if (attaching_ > 0) attaching_ -= 1;
+  arrived_exchange_settled();
+  pump_later();
+}
+
+/// A life of one of the peer's regions is over: operations that still wait for a link to reach it would wait in vain.
+void PeerActor::region_gone(RegionKey key) {
+  if (const auto known = known_.find(key.id); known != known_.end() && known->second.key == key) known_.erase(known);
+  gone_.push_back(key);
+  pump_later();
+}
+
+void PeerActor::arrived_exchange_settled() {
+  if (!arrived_whole_ || attaching_ > 0) return;
+  arrived_whole_ = false;
+  exchanges_in_ = arriving_.number;
+  log::debug("rank {} to {}: exchange {} arrived, {} regions", services_.rank, rank_, exchanges_in_,
+             arriving_.regions.size());
+  std::vector<RemoteRegion> regions;
+  regions.reserve(arriving_.regions.size());
+  for (const wire::RegionDescriptor& region : arriving_.regions) regions.push_back(remote_region(region));
+  const bool asked = arriving_.again == 0;  // what is only told again answers no exchange of the program
+  arriving_ = {};
+  if (asked) arrived_.push_back(std::move(regions));
+  send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
+  match_exchanges();
+}
+
+// ---- both ----
+
+/// A waiter is served when the peer has its part and one of the peer's exchanges is here that nobody took.
+void PeerActor::match_exchanges() {
+  exchange_ready_ = true;
+  pump_later();
+}
+
+void PeerActor::serve_exchanges() {
+  exchange_ready_ = false;
+  while (!waiters_.empty() && !arrived_.empty()) {
+    const Waiter waiter = waiters_.front();
+    if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
+    log::debug("rank {} to {}: exchange {} is complete", services_.rank, rank_, waiter.number);
+    waiters_.pop_front();
+    PeerAddresses answer{.rank = rank_, .result = {}, .regions = std::move(arrived_.front())};
+    arrived_.pop_front();
+    waiter.wait.done(waiter.wait.context, std::move(answer));
+  }
+}
+
+/// The session has ended, and with it the count of exchanges. Gives those who wait.
+std::deque<PeerActor::Waiter> PeerActor::forget_exchanges() {
+  exchanges_in_ = exchanges_out_ = exchanges_acknowledged_ = 0;
+  arriving_ = {};
+  attaching_ = 0;
+  arrived_whole_ = false;
+  arrived_.clear();
+  publishing_.clear();
+  return std::exchange(waiters_, {});
+}
+
+/// An exchange is with the rank, not with one life of it: when the next life is here already, it goes on with that.
+void PeerActor::ask_again(std::deque<Waiter> waiters) {
+  for (Waiter& waiter : waiters) {
+    if (waiter.refused.code == ErrorCode::ok) {
+      waiter.number = ++exchanges_out_;
+      publishing_.push_back({.number = waiter.number, .regions = waiter.regions});
+    }
+    waiters_.push_back(std::move(waiter));
+  }
+  look_at_exchanges_by(services_.loop.now() + services_.timing.repeat);
+}
+
+void PeerActor::fail_exchanges(std::deque<Waiter> waiters, const Error& error) {
+  for (const Waiter& waiter : waiters) {
+    waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = fail(error), .regions = {}});
+  }
+}
+
+}  // namespace hixl::peer

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's session and the peer's life: when it begins, when it is over, and in which order what is let go.
+#include <fcntl.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+namespace {
+
+constexpr std::size_t k_tombstones_max = 16;  // lives of one rank whose late connections are refused by name
+
+}  // namespace
+
+void PeerActor::begin_session(Incarnation incarnation, SessionId session, std::uint32_t lease_ms,
+                              std::uint32_t rx_depth) {
+  joinable_ = false;
+  if (session_active_) return;
+  incarnation_ = incarnation;
+  session_ = session;
+  session_active_ = true;
+  peer_rx_depth_ = std::clamp<std::uint32_t>(rx_depth, 1, 1024);
+  // The peer says by which lease it wants to be judged: a scheduler on its own loop may be silent for long.
+  lease_ = std::clamp<Duration>(std::chrono::milliseconds(lease_ms), std::chrono::milliseconds(500),
+                                std::chrono::minutes(1));
+  services_.loop.start_after(heartbeat_tick_, services_.timing.heartbeat);
+  if (std::exchange(had_session_, true)) publish_again();
+  log::debug("rank {} to {}: session {} with life {:x}", services_.rank, rank_, session_, incarnation_);
+}
+
+/// Ends the session: local fence, then every operation, then grants and mappings, then one word to the owner.
+void PeerActor::end_session(const Error& why, Over over) {
+  if (!session_active_ && incarnation_ == 0) return;
+  const bool was_active = session_active_;
+  if (was_active && why.code == ErrorCode::peer_lost) services_.counters.peers_lost += 1;
+  log::info("rank {} to {}: session {} ends: {}", services_.rank, rank_, session_, why.message());
+  session_active_ = false;
+  joinable_ = false;
+  heartbeat_tick_.cancel();
+  end_dial();  // it would join what has just ended
+  memory_.gate.close();
+  ends_held_ = true;
+  for (const auto& link : links_) link->fail(why);
+  end_all(why);
+  // A peer that left with an attempt unanswered cannot be asked any more: that is PEER_LOST, not PEER_GONE (R1 c).
+  Error unanswered = why;
+  if (why.code == ErrorCode::peer_gone) unanswered.code = ErrorCode::peer_lost;
+  for (const auto& link : links_) {
+    link->give_up_unresolved(unanswered);
+    link->forget_executed();
+  }
+  memory_.remotes.clear();
+  known_.clear();
+  broken_links_.clear();
+  fences_asked_.clear();
+  // Exchanges that were asked for after an earlier end of the session are meant for the next one.
+  std::deque<Waiter> waiters;
+  if (was_active) {
+    control_.clear();
+    waiters = forget_exchanges();
+  }
+  if (over == Over::replaced) ask_again(std::move(waiters));
+  if (over != Over::session) release_life();
+  services_.loop.start_after(reap_tick_, Duration{});
+  // Last, since the program may call us from there.
+  tell_ends();
+  if (over != Over::replaced) fail_exchanges(std::move(waiters), why);
+  services_.listener.on_peer_down(rank_, why);
+}
+
+void PeerActor::release_life() {
+  bury(incarnation_);
+  if (endpoints_.incarnation == incarnation_) address_known_ = false;
+  incarnation_ = 0;
+  session_ = 0;
+  process_watch_.reset();
+  process_ = runtime::Fd();
+  if (process_known_) {
+    process_known_ = false;
+    services_.listener.on_same_host_count(--services_.same_host_peers);
+  }
+}
+
+void PeerActor::bury(Incarnation incarnation) {
+  if (incarnation == 0 || tombstoned(incarnation)) return;
+  if (tombstones_.size() == k_tombstones_max) tombstones_.erase(tombstones_.begin());
+  tombstones_.push_back(incarnation);
+}
+
+void PeerActor::watch_process(int pidfd) {
+  if (pidfd < 0 || process_known_) return;
+  // The link closes its descriptor when it is reaped, which may be before this loop sees the death, and a closed
+  // descriptor is never ready. (A simulated one is a number without a duplicate.)
+  runtime::Fd own(::fcntl(pidfd, F_DUPFD_CLOEXEC, 0));
+  auto watch = services_.loop.port().watch(own ? own.get() : pidfd, *this);
+  if (!watch) return;
+  process_ = std::move(own);
+  process_watch_ = std::move(*watch);
+  process_known_ = true;
+  services_.listener.on_same_host_count(++services_.same_host_peers);
+}
+
+void PeerActor::on_ready() {
+  process_watch_.reset();
+  end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::transfer}), Over::life);
+  consider_dialling();
+}
+
+/// Judges life by lease where the kernel does not report it.
+void PeerActor::heartbeat() {
+  if (!session_active_ || process_known_) return;
+  Instant heard{};
+  for (const auto& link : links_) heard = std::max(heard, link->last_heard());
+  for (const auto& link : links_) {
+    if (link->up()) static_cast<void>(link->send(wire::FrameType::ping, {}));
+  }
+  const Instant now = services_.loop.now();
+  heard = std::max(heard, last_contact_);
+  // Our own lateness is no sign of the peer's death: what it sent meanwhile has not been read yet.
+  if (services_.loop.lag() > services_.timing.heartbeat / 2) last_contact_ = heard = std::max(heard, now - lease_ / 2);
+  if (now - heard > lease_) {
+    end_session(
+        Error(ErrorCode::peer_lost, {.rank = rank_,
+                                     .stage = Stage::transfer,
+                                     .limit = static_cast<std::uint64_t>(lease_ / std::chrono::milliseconds(1))}),
+        Over::session);
+    consider_dialling();
+    return;
+  }
+  services_.loop.start_after(heartbeat_tick_, services_.timing.heartbeat);
+}
+
+void PeerActor::on_link_up(LinkActor& link) {
+  log::info("rank {} to {}: {} is up (link {}, generation {})", services_.rank, rank_, description(link.caps().kind),
+            link.id(), link.generation());
+  last_contact_ = link.up_since = services_.loop.now();
+  connect_error_ = {};
+  watch_process(link.link()->pidfd());
+  if (!link.caps().needs_window && best_up() == &link && links_.front().get() != &link && !services_.warned_fallback &&
+      links_.front()->last_error.code != ErrorCode::ok) {
+    services_.warned_fallback = true;
+    services_.counters.fallbacks += 1;
+    log::warn("rank {} to {}: {} could not be used ({}), going on by {}", services_.rank, rank_,
+              description(links_.front()->caps().kind), links_.front()->last_error.message(),
+              description(link.caps().kind));
+  }
+  attach_all();
+  update_gate();
+  publish_unacknowledged();
+  request_fences();
+  pump_later();
+}
+
+void PeerActor::on_link_down(LinkActor& link, const Error& error) {
+  services_.counters.link_failures += 1;
+  connect_error_ = error;
+  log::debug("rank {} to {}: link {} is down: {}", services_.rank, rank_, link.id(), error.message());
+  const Instant now = services_.loop.now();
+  if (link.up_since != Instant{} && now - link.up_since >= k_link_proved) link.failures = 1;
+  link.up_since = {};
+  last_contact_ = now;
+  if (link.caps().needs_window) {  // nobody will tell how its attachments went
+    attaching_ = 0;
+    arrived_exchange_settled();
+  }
+  update_gate();
+  services_.loop.start_after(reap_tick_, Duration{});
+  if (!session_active_) return;
+  back_off(link, link.dialled ? Duration{} : services_.timing.passive_delay);
+  request_fences();
+}
+
+void PeerActor::update_gate() {
+  for (const auto& link : links_) {
+    if (!link->up()) continue;
+    memory::Lane* lane = link->link()->lane();
+    memory::SignalBell* bell = link->link()->bell();
+    if (lane == nullptr || bell == nullptr) continue;
+    if (gate_link_ == link->link()) return;
+    if (!memory_.gate.idle()) {  // a caller is still inside from before
+      services_.loop.start_after(reap_tick_, std::chrono::milliseconds(1));
+      return;
+    }
+    gate_link_ = link->link();
+    memory_.gate.open(*lane, *bell);
+    return;
+  }
+  gate_link_ = nullptr;
+  memory_.gate.close();
+}
+
+void PeerActor::on_reap_tick() {
+  bool more = false;
+  const bool idle = memory_.gate.idle();
+  for (const auto& link : links_) more = link->reap(idle) || more;
+  update_gate();
+  // 1 ms: a copy in a lane is at most 64 KiB, an engine's piece 256 KiB.
+  if (more || !idle) services_.loop.start_after(reap_tick_, std::chrono::milliseconds(1));
+  if (!more) consider_dialling();
+  pump_if_waiting();
+}
+
+void PeerActor::on_address(const wire::Endpoints& endpoints) {
+  if (tombstoned(endpoints.incarnation)) return;
+  if (endpoints.incarnation != endpoints_.incarnation) {
+    // A hello of the life before that is still on its way must not look like a newer life.
+    bury(endpoints_.incarnation);
+    end_dial();
+  }
+  endpoints_ = endpoints;
+  address_known_ = true;
+  if (incarnation_ != 0 && endpoints.incarnation != incarnation_) {
+    // The store gives a rank away only when the connection of its earlier life has ended.
+    end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::rendezvous}), Over::replaced);
+    address_known_ = true;
+    endpoints_ = endpoints;
+  }
+  for (const auto& link : links_) {
+    link->next_dial = {};
+    link->failures = 0;
+  }
+  consider_dialling();
+}
+
+void PeerActor::on_address_gone(Rank rank, Incarnation incarnation) {
+  static_cast<void>(rank);
+  // A hint only: links tell about life and death.
+  if (endpoints_.incarnation == incarnation && !session_active_) address_known_ = false;
+}
+
+void PeerActor::stop() {
+  stopping_ = true;
+  if (best_up() != nullptr) {
+    send_message(wire::FrameType::bye, wire::Bye{.code = static_cast<std::uint16_t>(ErrorCode::ok)});
+    flush_control();
+  }
+  dial_tick_.cancel();
+  dial_.reset();
+  const Error why(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
+  end_all(why);
+  tell_ends();
+  fail_exchanges(std::exchange(waiters_, {}), why);
+  pump_later();
+}
+
+bool PeerActor::stopped() {
+  if (has_open_operations()) return false;
+  if (memory_.gate.idle() && !closing_) {
+    closing_ = true;
+    memory_.gate.close();
+    gate_link_ = nullptr;
+    session_active_ = false;
+    heartbeat_tick_.cancel();
+    fence_tick_.cancel();
+    for (const auto& link : links_) link->fail(Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown}));
+  }
+  bool draining = false;
+  for (const auto& link : links_) draining = link->reap(memory_.gate.idle()) || draining;
+  return !draining && closing_;
+}
+
+void PeerActor::abort() {
+  stopping_ = true;
+  dial_.reset();
+  const Error why(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
+  memory_.gate.close();
+  session_active_ = false;
+  for (const auto& link : links_) link->fail(why);
+  // A copy engine's piece takes well under a millisecond; memory of the caller is not given back before.
+  constexpr int k_looks_max = 20'000;
+  bool draining = true;
+  for (int looks = 0; draining && looks < k_looks_max; ++looks) {
+    draining = false;
+    for (const auto& link : links_) draining = link->reap(memory_.gate.idle()) || draining;
+    if (draining) std::this_thread::yield();
+  }
+  while (Operation* operation = open_.front()) {
+    for (const auto& link : links_) link->drop(*operation);
+    std::erase_if(returned_, [operation](const Returned& item) { return item.operation == operation; });
+    operation->returned = 0;
+    operation->error = why;
+    finish(*operation);
+  }
+  tell_ends();
+  fail_exchanges(std::exchange(waiters_, {}), why);
+}
+
+}  // namespace hixl::peer

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's connections: who dials whom, and what a hello means.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+namespace {
+
+std::string hex(const PeerId& id) { return fmt::format("{:016x}{:016x}", id.high, id.low); }
+
+}  // namespace
+
+PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory)
+    : services_(services), rank_(rank), memory_(memory), lease_(services.timing.lease) {
+  for (const LinkChoice& choice : services.links) {
+    links_.push_back(std::make_unique<LinkActor>(*choice.factory, choice.id, services.tx_depth,
+                                                 static_cast<LinkActorEvents&>(*this)));
+  }
+}
+
+PeerActor::~PeerActor() = default;
+
+LinkActor* PeerActor::find(LinkId id) noexcept {
+  for (const auto& link : links_) {
+    if (link->id() == id) return link.get();
+  }
+  return nullptr;
+}
+
+LinkActor* PeerActor::best_up() noexcept {
+  for (const auto& link : links_) {
+    if (link->up()) return link.get();
+  }
+  return nullptr;
+}
+
+bool PeerActor::tombstoned(Incarnation incarnation) const noexcept {
+  return std::find(tombstones_.begin(), tombstones_.end(), incarnation) != tombstones_.end();
+}
+
+// ---- dialling ----
+
+void PeerActor::prewarm() {
+  prewarm_ = true;
+  want();
+}
+
+bool PeerActor::needed() const noexcept {
+  // What was published is still owed to a rank that lives: a lost session is taken up again without the program's help.
+  const bool owed = incarnation_ != 0 && !published_.empty();
+  return session_active_ || prewarm_ || owed || !open_.empty() || !control_.empty() || !waiters_.empty() ||
+         !publishing_.empty();
+}
+
+void PeerActor::want() {
+  if (best_up() == nullptr || address_known_) consider_dialling();
+}
+
+bool PeerActor::reachable_by(const LinkActor& link) const noexcept {
+  return link.caps().same_host_only ? !endpoints_.unix_name.empty() : !endpoints_.addresses.empty();
+}
+
+std::string PeerActor::address_for(const LinkActor& link) {
+  if (link.caps().same_host_only) return endpoints_.unix_name;
+  return endpoints_.addresses[link.failures % endpoints_.addresses.size()];  // each in turn
+}
+
+void PeerActor::consider_dialling() {
+  if (stopping_ || dial_ || !needed()) return;
+  if (!address_known_) {
+    if (!watching_) {
+      watching_ = true;
+      services_.book.watch(rank_, *this);
+    }
+    return;
+  }
+  // The address is of another life than the session: the book is behind, or the session's life is over. Both pass.
+  if (session_active_ && endpoints_.incarnation != incarnation_) return;
+  const Instant now = services_.loop.now();
+  Instant earliest = k_never;
+  for (const auto& link : links_) {
+    const bool down = link->state() == LinkActor::State::idle || link->state() == LinkActor::State::down;
+    if (!down || link->draining() || !reachable_by(*link)) continue;
+    if (link->next_dial <= now) {
+      dial(*link);
+      return;
+    }
+    earliest = std::min(earliest, link->next_dial);
+  }
+  if (earliest != k_never) services_.loop.start(dial_tick_, earliest);
+}
+
+void PeerActor::dial(LinkActor& link) {
+  wire::Hello hello;
+  hello.peer_id = services_.peer_id;
+  hello.incarnation = services_.incarnation;
+  hello.rank = services_.rank;
+  hello.world_size = services_.world_size;
+  hello.target_peer_id = endpoints_.peer_id;
+  hello.target_incarnation = endpoints_.incarnation;
+  hello.session = session_;
+  hello.join = session_active_ || joinable_ ? 1 : 0;
+  hello.link_id = link.id();
+  hello.kind = link.caps().kind;
+  hello.link_gen = link.generation() + 1;
+  hello.lease_ms = static_cast<std::uint32_t>(services_.timing.lease / std::chrono::milliseconds(1));
+  hello.tx_depth = services_.tx_depth;
+  hello.rx_depth = services_.rx_depth;
+  hello.executed_gen = link.executed().generation;
+  hello.executed = link.executed().set;
+  link.raise_generation(hello.link_gen);
+
+  Result<runtime::Address> address = link.caps().same_host_only
+                                         ? Result<runtime::Address>(runtime::Address::abstract(address_for(link)))
+                                         : runtime::Address::parse(address_for(link));
+  if (!address) {
+    link.last_error = connect_error_ = address.error();
+    back_off(link, services_.timing.backoff_cap);
+    return;
+  }
+  log::debug("rank {} to {}: dialling {} at {}", services_.rank, rank_, description(hello.kind), address->text());
+  dial_ = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect,
+                                 static_cast<DialEvents&>(*this));
+}
+
+/// Puts a finished dial aside; it is inside its own event and goes with the next pump.
+void PeerActor::end_dial() {
+  if (!dial_) return;
+  over_dials_.push_back(std::move(dial_));
+  pump_later();
+}
+
+void PeerActor::back_off(LinkActor& link, Duration at_least) {
+  const auto exponent = std::min<std::uint32_t>(link.failures, 10);
+  const Duration cap = std::min<Duration>(services_.timing.backoff * (1U << exponent), services_.timing.backoff_cap);
+  const Duration jittered{
+      static_cast<std::int64_t>(services_.loop.random().below(static_cast<std::uint64_t>(cap.count()) + 1))};
+  link.next_dial = services_.loop.now() + std::max(at_least, jittered);
+  pump_later();
+  services_.loop.start_after(dial_tick_, Duration{});
+}
+
+void PeerActor::on_dial_failed(Dial& dial, const Error& error) {
+  if (dial_.get() != &dial) return;
+  LinkActor* link = find(dial.hello().link_id);
+  connect_error_ = error;
+  connect_error_.detail.rank = rank_;
+  connect_error_.detail.link = link->id();
+  link->last_error = connect_error_;
+  link->failures += 1;
+  log::debug("rank {} to {}: {}", services_.rank, rank_, connect_error_.message());
+  end_dial();
+  back_off(*link, services_.timing.backoff);
+}
+
+void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
+  if (dial_.get() != &dial) return;
+  LinkActor* link = find(dial.hello().link_id);
+  connect_error_ = Error(ErrorCode::handshake_failed, {.rank = rank_,
+                                                       .link = link->id(),
+                                                       .stage = Stage::handshake,
+                                                       .limit = static_cast<std::uint64_t>(reject.reason)});
+  if (reject.reason != wire::RejectReason::duplicate_dial) link->last_error = connect_error_;
+  log::debug("rank {} to {}: refuses our hello for link {}, reason {}", services_.rank, rank_, link->id(),
+             static_cast<int>(reject.reason));
+  end_dial();
+  Duration at_least = services_.timing.backoff;
+  switch (reject.reason) {
+    case wire::RejectReason::duplicate_dial:
+      // The peer's own dial is on its way; or it has a session that we do not know of yet and may join.
+      if (!session_active_ && reject.session > session_) {
+        session_ = reject.session;
+        joinable_ = true;
+      } else {
+        // Nothing is wrong, and no other kind is called for, until that dial had its time.
+        at_least = services_.timing.passive_delay;
+        for (const auto& other : links_) other->next_dial = services_.loop.now() + at_least;
+      }
+      break;
+    case wire::RejectReason::old_generation:
+      link->raise_generation(reject.link_gen);
+      at_least = Duration{};
+      break;
+    case wire::RejectReason::old_session:
+    case wire::RejectReason::dead:
+      joinable_ = false;
+      session_ = std::max(session_, reject.session);
+      if (session_active_) {
+        end_session(Error(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake}), Over::session);
+      }
+      break;
+    case wire::RejectReason::wrong_peer:
+    case wire::RejectReason::wrong_incarnation:
+      connect_error_.code = ErrorCode::wrong_peer;
+      log::debug("rank {} to {}: expected peer {} life {:x}, found {} life {:x}", services_.rank, rank_,
+                 hex(endpoints_.peer_id), endpoints_.incarnation, hex(reject.peer_id), reject.incarnation);
+      at_least = services_.timing.passive_delay;
+      break;
+    case wire::RejectReason::kind_off:
+      at_least = services_.timing.backoff_cap;
+      break;
+    default:
+      at_least = services_.timing.passive_delay;
+      break;
+  }
+  link->failures += 1;
+  back_off(*link, at_least);
+}
+
+void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
+  if (dial_.get() != &dial) return;  // given up meanwhile: the peer sees the connection end
+  const wire::Hello& hello = dial.hello();
+  LinkActor* link = find(hello.link_id);
+  if (welcome.peer_id != hello.target_peer_id || welcome.incarnation != hello.target_incarnation ||
+      welcome.rank != rank_ || welcome.link_gen != hello.link_gen || welcome.session == 0 ||
+      (session_active_ && welcome.session != session_) || welcome.session < session_) {
+    static_cast<void>(dial.take_stream());
+    on_dial_failed(dial, Error(ErrorCode::wrong_peer, {.stage = Stage::handshake}));
+    return;
+  }
+  auto stream = dial.take_stream();
+  const LinkGen generation = hello.link_gen;
+  end_dial();
+  if (incarnation_ != 0 && incarnation_ != welcome.incarnation) {
+    end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::handshake}), Over::replaced);
+  }
+  begin_session(welcome.incarnation, welcome.session, welcome.lease_ms, welcome.rx_depth);
+  link->resolve(welcome.executed_gen, welcome.executed, true);
+  open_link(*link, generation, std::move(stream), true);
+  consider_dialling();  // the other kinds, as spares
+}
+
+void PeerActor::open_link(LinkActor& link, LinkGen generation, std::unique_ptr<links::FrameStream> stream,
+                          bool dialled) {
+  const links::LinkIdentity identity{
+      .rank = rank_, .session = session_, .link_id = link.id(), .link_gen = generation, .dialled = dialled};
+  const links::LinkServices services{.loop = services_.loop,
+                                     .regions = services_.regions,
+                                     .remotes = memory_.remotes,
+                                     .signals = services_.signals,
+                                     .tx_depth = services_.tx_depth,
+                                     .rx_depth = peer_rx_depth_};
+  link.open(identity, std::move(stream), services);
+}
+
+// ---- being dialled ----
+
+/// Whether to accept a hello, and why not. Fills what a reject tells.
+wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reject, bool& accept) {
+  accept = false;
+  reject.session = session_active_ ? session_ : 0;
+  // When both dial, the lower peer id's dial stays; one that is not even connected gives way.
+  const bool ours_stays = dial_ && dial_->greeted() && services_.peer_id < hello.peer_id;
+  if (stopping_) return wire::RejectReason::shutting_down;
+  if (tombstoned(hello.incarnation)) return wire::RejectReason::dead;
+  const LinkActor* link = find(hello.link_id);
+  if (link == nullptr || link->caps().kind != hello.kind) return wire::RejectReason::kind_off;
+  reject.link_gen = link->generation();
+  if (hello.incarnation != incarnation_) {
+    // A new life, whose first hello may cross ours to it. One that joins has accepted a hello of ours, and only its
+    // welcome is still on the way: the session is the one that it names.
+    if (hello.join != 0 && hello.session == 0) return wire::RejectReason::dead;
+    const bool crosses = hello.join != 0 ? dial_ && dial_->hello().link_id == hello.link_id : incarnation_ == 0;
+    if (crosses && ours_stays) return wire::RejectReason::duplicate_dial;
+    accept = true;
+    return {};
+  }
+  if (hello.join != 0) {
+    reject.session = session_;
+    if (!session_active_ || hello.session > session_) return wire::RejectReason::dead;
+    if (hello.session < session_) return wire::RejectReason::old_session;
+    if (ours_stays && dial_->hello().link_id == hello.link_id) return wire::RejectReason::duplicate_dial;
+    if (hello.link_gen <= link->last_open()) return wire::RejectReason::old_generation;
+  } else if (session_active_ && hello.session < session_) {
+    return wire::RejectReason::duplicate_dial;  // sent before it knew of our session
+  } else if (!session_active_ && ours_stays) {
+    return wire::RejectReason::duplicate_dial;
+  }
+  accept = true;
+  return {};
+}
+
+void PeerActor::on_hello(Greeting& greeting, const wire::Hello& hello) {
+  wire::Reject reject{.peer_id = services_.peer_id, .incarnation = services_.incarnation};
+  bool accepted = false;
+  reject.reason = judge(hello, reject, accepted);
+  if (!accepted) {
+    log::debug("rank {} to {}: refused its hello for link {} generation {}, reason {}", services_.rank, rank_,
+               hello.link_id, hello.link_gen, static_cast<int>(reject.reason));
+    greeting.reject(reject);
+    return;
+  }
+  accept(greeting, hello);
+}
+
+void PeerActor::accept(Greeting& greeting, const wire::Hello& hello) {
+  if (incarnation_ != 0 && hello.incarnation != incarnation_) {
+    end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::handshake}), Over::replaced);
+  } else if (hello.join == 0 && session_active_) {
+    end_session(Error(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake}), Over::session);
+  }
+  const bool gives_way = hello.join == 0 && !session_active_;
+  if (dial_ && (dial_->hello().link_id == hello.link_id || gives_way)) end_dial();
+  LinkActor& link = *find(hello.link_id);
+  link.fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link.id(), .stage = Stage::handshake}));
+  const LinkGen generation = std::max(hello.link_gen, link.last_open() + 1);
+  if (generation != hello.link_gen) {
+    // Only a new session gets here (a joiner was judged): our count of this link is ahead of the dialler's.
+    wire::Reject reject{.reason = wire::RejectReason::old_generation,
+                        .peer_id = services_.peer_id,
+                        .incarnation = services_.incarnation,
+                        .session = 0,
+                        .link_gen = link.generation()};
+    greeting.reject(reject);
+    return;
+  }
+  const SessionId session = std::max(session_, hello.session) + (hello.join != 0 ? 0 : 1);
+  begin_session(hello.incarnation, session, hello.lease_ms, hello.rx_depth);
+  link.resolve(hello.executed_gen, hello.executed, true);
+  link.raise_generation(generation);
+
+  wire::Welcome welcome;
+  welcome.peer_id = services_.peer_id;
+  welcome.incarnation = services_.incarnation;
+  welcome.rank = services_.rank;
+  welcome.session = session_;
+  welcome.link_gen = generation;
+  welcome.lease_ms = static_cast<std::uint32_t>(services_.timing.lease / std::chrono::milliseconds(1));
+  welcome.tx_depth = services_.tx_depth;
+  welcome.rx_depth = services_.rx_depth;
+  welcome.executed_gen = link.executed().generation;
+  welcome.executed = link.executed().set;
+  open_link(link, generation, greeting.welcome(welcome), false);
+  consider_dialling();
+}
+
+}  // namespace hixl::peer

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's operations: from the mailbox through chunks and attempts to exactly one end.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+void PeerActor::post(Operation& operation) {
+  operation.op_id = ++services_.last_op_id;
+  operation.owner = this;
+  open_.push_back(operation);
+  services_.loop.start(operation, operation.deadline);
+  if (stopping_) {
+    end_later(operation, Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown}));
+    return;
+  }
+  if (operation.kind == Operation::Kind::flush) {
+    pump_later();
+    return;
+  }
+  if (const auto reach = check_reach(operation); !reach) {
+    end_later(operation, reach.error());
+    return;
+  }
+  ready_.push_back(operation);
+  ready_count_ += 1;
+  pump_later();
+  want();
+}
+
+/// Whether any kind that this runtime may use reaches the regions of an operation.
+Result<void> PeerActor::check_reach(const Operation& operation) {
+  bool all_need_window = true;
+  bool have_window_kind = false;
+  for (const auto& link : links_) {
+    all_need_window = all_need_window && link->caps().needs_window;
+    have_window_kind = have_window_kind || link->caps().needs_window;
+  }
+  const auto stands = [this](RegionKey key) {
+    const auto known = known_.find(key.id);
+    return known != known_.end() && known->second.key == key;
+  };
+  bool all_stand = !operation.signal.wanted || stands(operation.signal.region);
+  for (const Entry& entry : operation.entries()) {
+    all_stand = all_stand && stands(entry.region);
+    if (!all_stand) {
+      // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
+      const ErrorCode code = incarnation_ == 0 ? ErrorCode::peer_lost : ErrorCode::stale;
+      return fail(code, {.rank = rank_, .stage = Stage::remote_check});
+    }
+    const wire::RegionDescriptor& region = known_.find(entry.region.id)->second;
+    if (region.window_id != 0) continue;
+    if (all_need_window) {
+      return fail(ErrorCode::transport_unavailable,
+                  {.rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length});
+    }
+    if (have_window_kind && process_known_ && !services_.warned_window) {
+      services_.warned_window = true;
+      services_.counters.fallbacks += 1;
+      log::warn(
+          "rank {} to {}: memory at {:#x} was not allocated by the library, so transfers to it go by tcp although the "
+          "rank "
+          "is on this host; allocate() gives memory that every link reaches",
+          services_.rank, rank_, region.base);
+    }
+  }
+  return {};
+}
+
+LinkActor* PeerActor::choose(RegionKey region) noexcept {
+  for (const auto& link : links_) {
+    if (!link->up()) continue;
+    if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
+    return link->has_credit() ? link.get() : nullptr;
+  }
+  return nullptr;
+}
+
+void PeerActor::run() {
+  over_dials_.clear();
+  tell_ends();
+  act_on_control();
+  if (exchange_ready_) serve_exchanges();
+  flush_control();
+  if (control_.empty()) publish();
+  std::size_t posted = 0;
+  while (posted < k_chunks_a_turn && (post_returned() || post_ready())) posted += 1;
+  finish_flushes();
+  if (posted == k_chunks_a_turn) pump_later();
+}
+
+bool PeerActor::post_returned() {
+  // The first that can go, so that one whose region no link reaches yet does not hold up the others.
+  for (std::size_t i = 0; i < returned_.size(); ++i) {
+    const Returned item = returned_[i];
+    const RegionKey region =
+        item.chunk.signal ? item.operation->signal.region : item.operation->entries()[item.chunk.from.entry].region;
+    LinkActor* link = choose(region);
+    if (link == nullptr) continue;
+    const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto after = returned_.erase(place);
+    item.operation->returned -= 1;
+    if (link->start(*item.operation, item.chunk) != links::Answer::busy) return true;
+    item.operation->returned += 1;
+    returned_.insert(after, item);
+    return false;
+  }
+  return false;
+}
+
+bool PeerActor::post_ready() {
+  // The first that can go; those whose link has no credit keep their turn.
+  for (std::size_t looked = 0; looked < ready_count_; ++looked) {
+    Operation* operation = ready_.pop_front();
+    if (skip_finished_entries(*operation)) {  // nothing but empty entries
+      ready_count_ -= 1;
+      settle(*operation);
+      return true;
+    }
+    LinkActor* link = choose(operation->entries()[operation->cut.entry].region);
+    if (link == nullptr) {
+      ready_.push_back(*operation);
+      continue;
+    }
+    const Cursor before = operation->cut;
+    const std::uint64_t bytes_max = std::min<std::uint64_t>(services_.chunk_bytes, link->caps().chunk_bytes);
+    const Chunk chunk = cut_chunk(*operation, bytes_max, wire::k_segments_max);
+    // Round robin among operations, so that a long one does not hold up short ones. `operation` may end inside start().
+    const bool more = !operation->all_cut();
+    if (more) {
+      ready_.push_back(*operation);
+    } else {
+      ready_count_ -= 1;
+    }
+    if (link->start(*operation, chunk) != links::Answer::busy) return true;
+    operation->cut = before;
+    operation->chunks -= 1;
+    static_cast<ListNode<ReadyTag>&>(*operation).unlink();
+    ready_.push_front(*operation);
+    if (!more) ready_count_ += 1;
+    return false;
+  }
+  return false;
+}
+
+void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd how,
+                               const Error& error) {
+  pump_if_waiting();
+  switch (how) {
+    case AttemptEnd::executed:
+      operation.executed_bytes += chunk.bytes;
+      break;
+    case AttemptEnd::refused: {
+      if (operation.ending) break;
+      Error told = error;
+      told.detail.rank = rank_;
+      told.detail.link = link.id();
+      if (told.detail.stage == Stage::none) told.detail.stage = Stage::transfer;
+      end(operation, told);
+      return;
+    }
+    case AttemptEnd::not_executed:
+      if (!operation.ending) {
+        Chunk again = chunk;
+        again.attempt = static_cast<std::uint8_t>(std::min<int>(chunk.attempt + 1, 255));
+        returned_.push_back({&operation, again});
+        operation.returned += 1;
+        pump_later();
+        return;
+      }
+      // The one end after which the target may still write (R1 c): it has to be told apart.
+      if (error.code == ErrorCode::peer_lost) operation.error = error;
+      break;
+  }
+  settle(operation);
+}
+
+/// Ends the operation if everything about it has come to rest.
+void PeerActor::settle(Operation& operation) {
+  if (operation.live > 0) return;
+  if (!operation.ending) {
+    if (operation.returned > 0 || !operation.all_cut()) return;
+    if (operation.signal.wanted && !operation.signalled) {
+      // Only now: every byte is known to be there, over whatever links it went (H3).
+      operation.signalled = true;
+      returned_.push_back({&operation, Chunk{.from = {}, .index = operation.chunks, .signal = true}});
+      operation.returned += 1;
+      pump_later();
+      return;
+    }
+  } else if (operation.error.code == ErrorCode::deadline_exceeded && operation.all_cut() &&
+             operation.executed_bytes == operation.total_bytes() && !operation.signal.wanted) {
+    operation.error = {};  // late, but every byte is known to be there: saying anything else would be false (H5)
+  }
+  finish(operation);
+}
+
+/// R6: the one door. Stops posting; what is live is waited for or fenced.
+void PeerActor::end(Operation& operation, const Error& error) {
+  if (operation.ending) return;
+  operation.ending = true;
+  operation.error = error;
+  if (static_cast<ListNode<ReadyTag>&>(operation).linked()) {
+    static_cast<ListNode<ReadyTag>&>(operation).unlink();
+    ready_count_ -= 1;
+  }
+  if (operation.returned > 0) {
+    std::erase_if(returned_, [&operation](const Returned& item) { return item.operation == &operation; });
+    operation.returned = 0;
+  }
+  std::size_t live = 0;
+  for (const auto& link : links_) live += link->withdraw(operation);
+  HIXL_ASSERT(live == operation.live);
+  pump_if_waiting();  // what was taken back gave its place to others
+  if (live == 0) {
+    finish(operation);
+    return;
+  }
+  services_.loop.start_after(operation, services_.timing.fence);
+}
+
+void PeerActor::on_operation_timer(OperationTimer& timer) {
+  auto& operation = static_cast<Operation&>(timer);
+  if (!operation.ending) {
+    Error error(ErrorCode::deadline_exceeded, {.rank = rank_,
+                                               .stage = Stage::transfer,
+                                               .length = operation.total_bytes(),
+                                               .limit = operation.executed_bytes});
+    if (best_up() == nullptr) {
+      error.detail.stage = Stage::connect;
+      error.detail.os_error = connect_error_.detail.os_error;
+    }
+    end(operation, error);
+    return;
+  }
+  // Still live after the fence time. First the links that hold it are fenced; if even that gets no answer for a lease,
+  // the target could not be asked (R1 c). Copies that this side makes end by themselves.
+  std::array<LinkActor*, 16> holders{};
+  std::size_t count = 0;
+  bool own_copies = false;
+  for (const auto& link : links_) {
+    if (link->withdraw(operation) == 0) continue;
+    own_copies = own_copies || link->caps().executed_by_initiator;
+    if (link->up() && !link->caps().executed_by_initiator && count < holders.size()) holders[count++] = link.get();
+  }
+  if (count > 0 || (!own_copies && !operation.fencing && !stopping_)) {
+    operation.fencing = true;
+    services_.loop.start_after(operation, lease_);
+    // The operation may end, and its slot live again, inside fail().
+    for (LinkActor* link : std::span(holders).first(count)) {
+      link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
+    }
+    return;
+  }
+  if (own_copies) {
+    services_.loop.start_after(operation, services_.timing.fence);
+    return;
+  }
+  for (const auto& link : links_) link->drop(operation);
+  pump_if_waiting();
+  operation.error.code = ErrorCode::peer_lost;
+  operation.error.detail.stage = Stage::fence;
+  finish(operation);
+}
+
+void PeerActor::finish(Operation& operation) {
+  HIXL_ASSERT(operation.live == 0 && operation.returned == 0);
+  operation.cancel();
+  static_cast<ListNode<OpenTag>&>(operation).unlink();
+  if (static_cast<ListNode<ReadyTag>&>(operation).linked()) {
+    static_cast<ListNode<ReadyTag>&>(operation).unlink();
+    ready_count_ -= 1;
+  }
+  if (ends_held_) {
+    ended_.push_back(operation);
+  } else {
+    tell_end(operation);
+  }
+}
+
+void PeerActor::tell_end(Operation& operation) {
+  Result<void> result;
+  if (operation.error.code != ErrorCode::ok) result = fail(operation.error);
+  services_.listener.on_operation_end(operation, result);
+  if (Operation* front = open_.front(); front != nullptr && front->kind == Operation::Kind::flush) pump_later();
+}
+
+/// The program's callback may call us again and so end other operations; where a list is walked, the ends are held
+/// back until the walk is over.
+void PeerActor::tell_ends() {
+  ends_held_ = false;
+  while (Operation* operation = ended_.pop_front()) tell_end(*operation);
+}
+
+/// From inside a call of the owner: the end is told by the pump.
+void PeerActor::end_later(Operation& operation, const Error& error) {
+  ends_held_ = true;
+  end(operation, error);
+  ends_held_ = false;
+  pump_later();
+}
+
+/// Ends every operation that is open now. The ends are held back: tell_ends() follows.
+void PeerActor::end_all(const Error& error) {
+  ends_held_ = true;
+  for (Operation* operation = open_.front(); operation != nullptr;) {
+    Operation* next = open_.next(*operation);
+    end(*operation, error);
+    operation = next;
+  }
+}
+
+/// A flush ends when it has become the oldest open operation.
+void PeerActor::finish_flushes() {
+  while (Operation* front = open_.front()) {
+    if (front->kind != Operation::Kind::flush) return;
+    finish(*front);
+  }
+}
+
+void PeerActor::on_link_credit(LinkActor& link) {
+  static_cast<void>(link);
+  pump_later();
+}
+
+/// The peer's region is retired: what waits for it ends; what is live ends by the link's own answer.
+void PeerActor::end_operations_to(RegionKey key) {
+  ends_held_ = true;
+  for (Operation* operation = open_.front(); operation != nullptr;) {
+    Operation* next = open_.next(*operation);
+    bool uses = operation->signal.wanted && operation->signal.region == key;
+    if (operation->kind == Operation::Kind::transfer) {
+      for (const Entry& entry : operation->entries()) uses = uses || entry.region == key;
+    }
+    if (uses) end(*operation, Error(ErrorCode::stale, {.rank = rank_, .stage = Stage::remote_check}));
+    operation = next;
+  }
+  tell_ends();
+}
+
+void PeerActor::end_operations_on(std::uint32_t region_id) {
+  ends_held_ = true;
+  for (Operation* operation = open_.front(); operation != nullptr;) {
+    Operation* next = open_.next(*operation);
+    bool uses = operation->pin && operation->pin.id() == region_id;
+    for (const memory::Pin& pin : operation->pins) uses = uses || pin.id() == region_id;
+    if (uses) end(*operation, Error(ErrorCode::stale, {.rank = rank_, .stage = Stage::local_check}));
+    operation = next;
+  }
+  tell_ends();
+}
+
+}  // namespace hixl::peer

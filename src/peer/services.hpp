@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What peers are given by the runtime that owns them, and what they tell it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <hixl/result.hpp>
+#include <hixl/inspect.hpp>
+
+#include "links/link.hpp"
+#include "peer/address_book.hpp"
+#include "peer/operation.hpp"
+#include "peer/timing.hpp"
+
+namespace hixl::peer {
+
+class PeerListener {
+ public:
+  /// The operation has ended, once; its slot may be reused when this returns.
+  virtual void on_operation_end(Operation& operation, const Result<void>& result) = 0;
+  virtual void on_barrier(Rank from, const wire::Barrier& message) = 0;
+  /// A life of the rank is over for us: died, left, replaced, or its lease ended.
+  virtual void on_peer_down(Rank rank, const Error& why) = 0;
+  /// A peer proved that it shares this host (or no longer does).
+  virtual void on_same_host_count(std::size_t peers) = 0;
+
+ protected:
+  ~PeerListener() = default;
+};
+
+/// One link kind that this runtime may use. `index` numbers links of one kind.
+struct LinkChoice {
+  links::LinkFactory* factory = nullptr;
+  LinkId id = 0;
+};
+
+struct PeerServices {
+  runtime::Loop& loop;
+  memory::RegionTable& regions;
+  memory::SignalPage& signals;
+  AddressBook& book;
+  PeerListener& listener;
+  Counters& counters;
+  std::vector<LinkChoice> links;  ///< best first
+  Timing timing{};
+  PeerId peer_id{};
+  Incarnation incarnation = 0;
+  Rank rank = 0;
+  std::uint32_t world_size = 0;
+  std::uint32_t tx_depth = 32;
+  std::uint32_t rx_depth = 32;
+  std::uint32_t chunk_bytes = 1U << 20U;
+  std::uint32_t regions_max = 65536;
+  bool warned_fallback = false;  ///< `auto` warns once
+  bool warned_window = false;
+  OpId last_op_id = 0;
+  std::size_t same_host_peers = 0;
+};
+
+}  // namespace hixl::peer

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Times and limits of the peer protocol, with the reason of each. Timers decide when to fence, never that it is safe.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/time.hpp"
+
+namespace hixl::peer {
+
+struct Timing {
+  /// A connection with its handshake; from RuntimeOptions::connect_timeout.
+  Duration connect{std::chrono::seconds(5)};
+  /// Silence after which a peer whose death the kernel does not report counts as dead.
+  Duration lease{std::chrono::seconds(5)};
+  /// Sign of life on an idle link to such a peer: a tenth of the lease, so that losing three is no death.
+  Duration heartbeat{std::chrono::milliseconds(500)};
+  /// How long an attempt may stay unanswered after its operation's end before its link is fenced. 200 ms is above
+  /// every scheduling delay seen on a loaded 2-core machine and far below the default deadline.
+  Duration fence{std::chrono::milliseconds(200)};
+  /// A fence request is sent again after this, over another link if there is one.
+  Duration fence_repeat{std::chrono::milliseconds(50)};
+  /// First delay before a broken link is dialled again; doubles with full jitter up to the cap. Never gives up.
+  Duration backoff{std::chrono::milliseconds(50)};
+  Duration backoff_cap{std::chrono::seconds(30)};
+  /// The side that did not dial a link first dials only after this, so that both do not dial at once.
+  Duration passive_delay{std::chrono::milliseconds(500)};
+  /// Exchanges and other repeated messages.
+  Duration repeat{std::chrono::milliseconds(200)};
+};
+
+/// Bytes in flight a link: what one link failure replays at most.
+inline constexpr std::uint64_t k_inflight_bytes_max = 8U << 20U;
+/// Control messages that wait for a link, a peer: an exchange of 10^5 regions takes 100 frames.
+inline constexpr std::size_t k_control_queue_max = 256;
+/// Exchanges of one peer that nobody has taken, and of ours that it has not acknowledged: far above what a program has
+/// open at once, and a bound for one that never looks.
+inline constexpr std::size_t k_exchanges_open_max = 64;
+/// A link that stood for this long has proved itself: its next failure counts as the first one. Below it the backoff
+/// goes on growing, so that a link which breaks as soon as it is up causes no storm of connections.
+inline constexpr std::chrono::seconds k_link_proved{1};
+/// Chunks posted in one turn before other actors get theirs.
+inline constexpr std::size_t k_chunks_a_turn = 64;
+/// A handshake: time and size that a stranger may take.
+inline constexpr std::chrono::seconds k_greeting_time{2};
+inline constexpr std::size_t k_greetings_max = 64;
+
+}  // namespace hixl::peer

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hellos of strangers, of old lives, of liars; and what a fence request may do.
+#include "peer_world.hpp"
+#include "stranger.hpp"
+
+using namespace hixl;
+using namespace hixl::peer::test;
+
+namespace {
+
+constexpr Incarnation k_life = 4711;
+constexpr Rank k_player = 2;  // the rank that strangers claim to be
+
+wire::RejectReason reason_of(const Stranger& stranger) {
+  REQUIRE(stranger.reject.has_value());
+  REQUIRE_FALSE(stranger.welcome.has_value());
+  return stranger.reject->reason;
+}
+
+}  // namespace
+
+TEST_CASE("a hello that is meant for somebody else, or comes from nobody, is refused with the reason (P36)") {
+  PeerWorld world(51, 2, false, 1);
+  Stranger stranger(world, "stranger");
+  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life);
+  auto expected = wire::RejectReason::wrong_peer;
+  SUBCASE("another peer on a reused port") { hello.target_peer_id.low += 1; }
+  SUBCASE("an earlier life of this rank") {
+    hello.target_incarnation += 1;
+    expected = wire::RejectReason::wrong_incarnation;
+  }
+  SUBCASE("a rank out of range") {
+    hello.rank = 3;
+    expected = wire::RejectReason::bad_rank;
+  }
+  SUBCASE("this rank itself") {
+    hello.rank = 0;
+    expected = wire::RejectReason::bad_rank;
+  }
+  SUBCASE("the last generation, after which no other could come") {
+    hello.link_gen = 0xffffffff;
+    expected = wire::RejectReason::bad_rank;
+  }
+  SUBCASE("the last session") {
+    hello.session = 0xffffffff;
+    expected = wire::RejectReason::bad_rank;
+  }
+  SUBCASE("a link that does not exist here") {
+    hello.link_id = 99;
+    expected = wire::RejectReason::kind_off;
+  }
+  SUBCASE("a link of another kind") {
+    hello.kind = LinkKind::hccs;
+    expected = wire::RejectReason::kind_off;
+  }
+  stranger.say(world[0], hello);
+  CHECK(reason_of(stranger) == expected);
+  CHECK(world[0].downs.empty());
+}
+
+TEST_CASE("a hello that is played back harms nobody (P36)") {
+  PeerWorld world(52, 2, false, 1);
+  Stranger stranger(world, "stranger");
+  const wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life);
+  stranger.say(world[0], hello);
+  REQUIRE(stranger.welcome.has_value());
+  const SessionId session = stranger.welcome->session;
+  CHECK(session == 1);
+  world.world.run_for(milliseconds(5));
+  CHECK(world[0].links_up(k_player) == 1);
+  {
+    Stranger replay(world, "replay");
+    replay.say(world[0], hello);
+    CHECK(reason_of(replay) == wire::RejectReason::duplicate_dial);
+    CHECK(replay.reject->session == session);
+    // The same as a joiner, of this generation and of the one before.
+    wire::Hello joining = hello;
+    joining.join = 1;
+    joining.session = session;
+    replay.say(world[0], joining);
+    CHECK(reason_of(replay) == wire::RejectReason::old_generation);
+    CHECK(replay.reject->link_gen == 1);
+    joining.session = session + 1;
+    joining.link_gen = 2;
+    replay.say(world[0], joining);
+    CHECK(reason_of(replay) == wire::RejectReason::dead);
+  }
+  CHECK(world[0].links_up(k_player) == 1);
+  CHECK_FALSE(stranger.down);
+  CHECK(world[0].downs.empty());
+}
+
+TEST_CASE("a life that was replaced is refused by name, also when the book told of it first") {
+  PeerWorld world(53, 2, false, 1);
+  Stranger old(world, "old");
+  Stranger young(world, "young");
+  old.say(world[0], Stranger::hello_to(world[0], k_player, k_life));
+  REQUIRE(old.welcome.has_value());
+  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life + 1);
+  hello.link_gen = 2;
+  young.say(world[0], hello);
+  REQUIRE(young.welcome.has_value());
+  world.world.run_for(milliseconds(5));
+  CHECK(old.down);
+  CHECK(world[0].downs == std::vector{ErrorCode::peer_lost});
+  hello = Stranger::hello_to(world[0], k_player, k_life);
+  hello.link_gen = 3;
+  old.say(world[0], hello);
+  CHECK(reason_of(old) == wire::RejectReason::dead);
+  CHECK_FALSE(young.down);
+}
+
+TEST_CASE("who joins a session that is not known here names it: its welcome to us is still on the way") {
+  PeerWorld world(58, 2, false, 1);
+  Stranger stranger(world, "stranger");
+  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life);
+  hello.join = 1;
+  hello.session = 5;
+  stranger.say(world[0], hello);
+  REQUIRE(stranger.welcome.has_value());
+  CHECK(stranger.welcome->session == 5);
+}
+
+TEST_CASE("numbers near their end: nothing wraps and nothing aborts") {
+  PeerWorld world(54, 2, false, 1);
+  Stranger liar(world, "liar");
+  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life);
+  hello.link_gen = 0xfffffffe;
+  liar.say(world[0], hello);
+  REQUIRE(liar.welcome.has_value());
+  world.world.run_for(milliseconds(5));
+  // The next life begins anew; its small number is told to be too small, whatever it makes of it.
+  hello = Stranger::hello_to(world[0], k_player, k_life + 1);
+  liar.say(world[0], hello);
+  CHECK(reason_of(liar) == wire::RejectReason::old_generation);
+  hello.session = 0xfffffffe;
+  hello.link_gen = 0xfffffffe;
+  liar.say(world[0], hello);
+  CHECK(reason_of(liar) == wire::RejectReason::old_generation);
+}
+
+TEST_CASE("fence requests: any link, any generation, any number of them") {
+  PeerWorld world(55, 2, false, 1);
+  Stranger liar(world, "liar");
+  liar.say(world[0], Stranger::hello_to(world[0], k_player, k_life));
+  REQUIRE(liar.welcome.has_value());
+  world.world.run_for(milliseconds(5));
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    const LinkId link = i % 2 == 0 ? 10 : 99;
+    liar.send(wire::FrameType::fence_request,
+              wire::FenceRequest{.link_id = link, .link_gen = 0xffffffff - i, .reason = 0, .executed = {}});
+  }
+  world.world.run_for(milliseconds(50));
+  CHECK_FALSE(liar.down);
+  for (const wire::FrameHeader& frame : liar.frames) {
+    CHECK((frame.type == wire::FrameType::fence_answer || frame.type == wire::FrameType::ack ||
+           frame.type == wire::FrameType::ping));
+  }
+  // A fence of the generation that stands closes it; the answer has nowhere to go on this only link.
+  liar.send(wire::FrameType::fence_request,
+            wire::FenceRequest{.link_id = 10, .link_gen = 1, .reason = 0, .executed = {}});
+  REQUIRE(world.run([&] { return liar.down; }, seconds(1)));
+  CHECK(world[0].links_up(k_player) == 0);
+}
+
+TEST_CASE("control frames that are not understood end their link, and no more") {
+  PeerWorld world(56, 2, false, 1);
+  Stranger liar(world, "liar");
+  liar.say(world[0], Stranger::hello_to(world[0], k_player, k_life));
+  REQUIRE(liar.welcome.has_value());
+  world.world.run_for(milliseconds(5));
+  liar.send(wire::FrameType::exchange, wire::ExchangeAck{.number = 1});  // the body of another message
+  REQUIRE(world.run([&] { return liar.down; }, seconds(1)));
+  CHECK(world[0].links_up(k_player) == 0);
+  world.meet(0, 1);
+}
+
+TEST_CASE("connections that say nothing are bounded and end") {
+  PeerWorld world(57);
+  struct Silent final : runtime::StreamEvents {
+    void on_connected(const Result<void>&) override {}
+    void on_readable() override {
+      std::byte room[8];
+      const iovec piece{room, sizeof(room)};
+      const auto result = stream->read(std::span(&piece, 1));
+      ended =
+          ended || result.state == runtime::IoResult::State::closed || result.state == runtime::IoResult::State::failed;
+    }
+    void on_writable() override {}
+    std::unique_ptr<runtime::Stream> stream;
+    bool ended = false;
+  };
+  runtime::EventPort& port = world.world.make_port("crowd");
+  runtime::Loop loop(port, 1, 16);
+  world.world.add(loop, port);
+  std::deque<Silent> crowd(peer::k_greetings_max + 10);
+  for (Silent& one : crowd) {
+    one.stream = *port.connect(*runtime::Address::parse(world[0].endpoints.addresses.front()), seconds(5), one);
+  }
+  world.world.run_for(milliseconds(100));
+  CHECK(std::count_if(crowd.begin(), crowd.end(), [](const Silent& one) { return one.ended; }) == 10);
+  world.world.run_for(seconds(3));
+  CHECK(std::all_of(crowd.begin(), crowd.end(), [](const Silent& one) { return one.ended; }));
+  world.meet(0, 1);
+  crowd.clear();
+  world.world.remove(port);
+}

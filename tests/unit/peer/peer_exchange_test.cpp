@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Exchange of addresses: any order, any number, many regions, in time.
+#include <algorithm>
+
+#include "peer_world.hpp"
+#include "stranger.hpp"
+
+using namespace hixl;
+using namespace hixl::peer::test;
+
+namespace {
+
+/// Descriptors of regions that nobody will touch.
+std::vector<wire::RegionDescriptor> many(std::uint32_t count) {
+  std::vector<wire::RegionDescriptor> regions;
+  for (std::uint32_t id = 1; id <= count; ++id) {
+    regions.push_back({.key = {.id = id, .generation = 1},
+                       .token = {.high = id, .low = 2},
+                       .base = std::uint64_t{id} << 20U,
+                       .length = 4096,
+                       .rights = Rights::all,
+                       .tag = id});
+  }
+  return regions;
+}
+
+}  // namespace
+
+TEST_CASE("exchanges meet in any order, each with the next one of the other side") {
+  PeerWorld world(41);
+  auto tagged = [&](Rank rank, std::uint32_t tag) {
+    auto region = world[rank].region;
+    region.tag = tag;
+    return std::vector{region};
+  };
+  std::vector<ExchangeJob*> here;
+  std::vector<ExchangeJob*> there;
+  for (std::uint32_t i = 0; i < 5; ++i) here.push_back(&world[0].exchange(world[1], tagged(0, 100 + i)));
+  world.world.run_for(seconds(1));
+  for (const auto* job : here) CHECK(job->ends == 0);
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    there.push_back(&world[1].exchange(world[0], tagged(1, 200 + i)));
+    world.world.run_for(milliseconds(300));
+  }
+  REQUIRE(world.run([&] { return here.back()->ends > 0 && there.back()->ends > 0; }));
+  for (std::uint32_t i = 0; i < 5; ++i) {
+    REQUIRE(here[i]->answer.result.has_value());
+    REQUIRE(there[i]->answer.result.has_value());
+    CHECK(here[i]->ends == 1);
+    CHECK(here[i]->answer.regions.front().tag == 200 + i);
+    CHECK(there[i]->answer.regions.front().tag == 100 + i);
+  }
+}
+
+TEST_CASE("three thousand regions, and none at all") {
+  PeerWorld world(42);
+  auto& here = world[0].exchange(world[1], many(3000));
+  auto& there = world[1].exchange(world[0], std::vector<wire::RegionDescriptor>{});
+  REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }));
+  REQUIRE(here.answer.result.has_value());
+  REQUIRE(there.answer.result.has_value());
+  CHECK(here.answer.regions.empty());
+  REQUIRE(there.answer.regions.size() == 3000);
+  for (std::uint32_t i = 0; i < 3000; ++i) REQUIRE(there.answer.regions[i].tag == i + 1);
+  CHECK(world[1].directory->memory(0)->remotes.size() == 3000);
+}
+
+TEST_CASE("frames that are lost with their link come again") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    INFO("seed ", seed);
+    PeerWorld world(seed);
+    runtime::FaultPlan plan;
+    plan.reset_per_mille = 60;
+    plan.pipe_bytes = 32U << 10U;
+    world.world.set_plan(plan);
+    auto& here = world[0].exchange(world[1], many(3000), seconds(120));
+    auto& there = world[1].exchange(world[0], many(3000), seconds(120));
+    REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }, seconds(150)));
+    REQUIRE(here.answer.result.has_value());
+    REQUIRE(there.answer.result.has_value());
+    CHECK(here.answer.regions.size() == 3000);
+    CHECK(there.answer.regions.size() == 3000);
+  }
+}
+
+TEST_CASE("an exchange ends at its deadline, however many others are made meanwhile") {
+  PeerWorld world(43);
+  auto& first = world[0].exchange(world[1], {}, milliseconds(50));
+  const Instant start = world.world.now();
+  auto& second = world[0].exchange(world[1], {}, milliseconds(500));
+  for (int i = 0; i < 20; ++i) {
+    world[0].exchange(world[1], {}, seconds(20));
+    world.world.run_for(milliseconds(50));
+  }
+  REQUIRE(first.ends == 1);
+  REQUIRE(second.ends == 1);
+  CHECK(first.answer.result.error().code == ErrorCode::deadline_exceeded);
+  CHECK(first.ended_at - start <= milliseconds(52));
+  CHECK(second.ended_at - start <= milliseconds(502));
+}
+
+TEST_CASE("the one behind an exchange that ran out of time is served at once") {
+  PeerWorld world(44);
+  auto& early = world[0].exchange(world[1], {}, milliseconds(100));
+  auto& late = world[0].exchange(world[1], {}, seconds(60));
+  auto& there = world[1].exchange(world[0]);
+  REQUIRE(world.run([&] { return there.ends > 0; }));
+  REQUIRE(world.run([&] { return early.ends > 0; }));
+  auto& again = world[1].exchange(world[0]);
+  REQUIRE(world.run([&] { return late.ends > 0 && again.ends > 0; }, seconds(5)));
+  CHECK(late.answer.result.has_value());
+}
+
+TEST_CASE("exchanges that the peer never takes are bounded, and so are those that it sends") {
+  PeerWorld world(45);
+  std::vector<ExchangeJob*> jobs;
+  for (std::size_t i = 0; i < peer::k_exchanges_open_max + 40; ++i) {
+    jobs.push_back(&world[0].exchange(world[1], {world[0].region}, seconds(100)));
+  }
+  world.world.run_for(seconds(1));
+  std::size_t refused = 0;
+  for (const auto* job : jobs) {
+    if (job->ends > 0) refused += job->answer.result.error().code == ErrorCode::busy ? 1 : 0;
+  }
+  CHECK(refused == 40);
+  // Once rank 1 takes them, it goes on.
+  std::size_t taken = 0;
+  for (std::size_t i = 0; i < peer::k_exchanges_open_max; ++i) {
+    auto& there = world[1].exchange(world[0]);
+    REQUIRE(world.run([&] { return there.ends > 0; }, seconds(10)));
+    taken += there.answer.result ? 1 : 0;
+  }
+  CHECK(taken == peer::k_exchanges_open_max);
+}
+
+TEST_CASE("a rank that comes back finds the regions of the others without their programs' help") {
+  PeerWorld world(46);
+  world.meet(0, 1);
+  world.kill(1);
+  world.born(1);
+  world[1].to(0).prewarm();
+  world[1].wake();
+  REQUIRE(world.run([&] { return world[1].directory->memory(0)->remotes.size() == 1; }, seconds(5)));
+  Job& put = world[1].put(world[0], 64, 1000);
+  REQUIRE(world.run([&] { return put.ended(); }));
+  CHECK(put.code == ErrorCode::ok);
+  // What was told again answers no exchange: that still takes both programs, and gives what they say now.
+  auto mine = world[0].region;
+  mine.tag = 77;
+  auto& here = world[0].exchange(world[1], {mine});
+  auto& there = world[1].exchange(world[0]);
+  REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }));
+  REQUIRE(there.answer.result.has_value());
+  CHECK(there.answer.regions.front().tag == 77);
+}
+
+TEST_CASE("a liar's exchange: numbers that skip, counts beyond the limit, acknowledgements of nothing") {
+  PeerWorld world(47, 2, false, 1);
+  Stranger liar(world, "liar");
+  liar.say(world[0], Stranger::hello_to(world[0], 2, 99));
+  REQUIRE(liar.welcome.has_value());
+  world.world.run_for(milliseconds(10));
+  liar.send(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = ~std::uint64_t{0}});
+  liar.send(wire::FrameType::exchange, wire::Exchange{.number = 77, .first = 0, .total = 1, .regions = many(1)});
+  liar.send(wire::FrameType::exchange, wire::Exchange{.number = 1, .first = 5, .total = 6, .regions = many(1)});
+  liar.send(wire::FrameType::exchange, wire::Exchange{.number = 1, .first = 0, .total = 1U << 20U, .regions = many(1)});
+  world.world.run_for(milliseconds(100));
+  CHECK_FALSE(liar.down);
+  CHECK(world[0].directory->memory(2)->remotes.size() == 0);
+  world.meet(0, 1);
+}

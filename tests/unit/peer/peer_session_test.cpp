@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sessions and lives: who may connect, what ends when, and what works again afterwards.
+#include "peer_world.hpp"
+
+#include <algorithm>
+
+using namespace hixl;
+using namespace hixl::peer::test;
+
+TEST_CASE("both dial at once: one link of each id stands, and no operation is lost (P33)") {
+  for (std::uint64_t seed = 1; seed <= 1000; ++seed) {
+    INFO("seed ", seed);
+    PeerWorld world(seed, 2, seed % 2 == 0);
+    runtime::FaultPlan plan;
+    plan.delay_max = plan.delay_min * (1 + seed % 40);
+    world.world.set_plan(plan);
+    auto& one = world[0].exchange(world[1]);
+    world.world.run_for(Duration(seed * 997 % 200'000));
+    auto& other = world[1].exchange(world[0]);
+    REQUIRE(world.run([&] { return one.ends > 0 && other.ends > 0; }));
+    REQUIRE(one.answer.result.has_value());
+    REQUIRE(other.answer.result.has_value());
+    Job& a = world[0].put(world[1], 64, 1000);
+    Job& b = world[1].put(world[0], 50'000, 1000);
+    REQUIRE(world.run([&] { return a.ended() && b.ended(); }));
+    REQUIRE(a.code == ErrorCode::ok);
+    REQUIRE(b.code == ErrorCode::ok);
+    const auto settled = [&] {
+      return world[0].links_up(1) == world[0].factories.size() && world[1].links_up(0) == world[1].factories.size();
+    };
+    REQUIRE(world.run(settled, seconds(5)));
+    world.world.run_for(seconds(2));
+    REQUIRE(settled());
+    const auto mine = world[0].links(1);
+    const auto theirs = world[1].links(0);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      REQUIRE(mine[i].session == theirs[i].session);
+      REQUIRE(mine[i].generation == theirs[i].generation);
+    }
+    REQUIRE(mine.front().session == 1);
+    REQUIRE(world[0].downs.empty());
+    REQUIRE(world[1].downs.empty());
+  }
+}
+
+TEST_CASE("a new life ends the operations of the old one with PEER_LOST, and works") {
+  PeerWorld world(21);
+  world.meet(0, 1);
+  const Incarnation old = world[1].services->incarnation;
+  world.world.clog(world[0].port, world[1].port, seconds(1));
+  Job& put = world[0].put(world[1], 64, 100'000, seconds(60));
+  world.world.run_for(milliseconds(1));
+  world.kill(1);
+  world.born(1);
+  CHECK(world[1].services->incarnation != old);
+  REQUIRE(world.run([&] { return put.ended(); }));
+  CHECK(put.code == ErrorCode::peer_lost);
+  CHECK(world[0].downs == std::vector{ErrorCode::peer_lost});
+  CHECK(world[0].counters.peers_lost == 1);
+  world.meet(0, 1);
+  Job& again = world[0].put(world[1], 64, 1000);
+  REQUIRE(world.run([&] { return again.ended(); }));
+  CHECK(again.code == ErrorCode::ok);
+}
+
+TEST_CASE("an exchange that was asked for after the end of a life is served by the next one") {
+  PeerWorld world(22);
+  world.meet(0, 1);
+  world.kill(1);
+  REQUIRE(world.run([&] { return !world[0].downs.empty(); }, seconds(10)));  // by lease
+  auto& wait = world[0].exchange(*world.dead.back(), {world[0].region}, seconds(60));
+  world.world.run_for(seconds(2));
+  CHECK(wait.ends == 0);
+  world.born(1);
+  auto& other = world[1].exchange(world[0]);
+  REQUIRE(world.run([&] { return wait.ends > 0 && other.ends > 0; }));
+  CHECK(wait.answer.result.has_value());
+  CHECK(wait.answer.regions.front().incarnation == world[1].services->incarnation);
+}
+
+TEST_CASE("a silent peer is lost by lease; when it comes back its own operations are FENCED and both are usable") {
+  PeerWorld world(23);
+  world.meet(0, 1);
+  // Rank 1 hears and says nothing for longer than the lease, as after SIGSTOP.
+  world.world.pause(world[1].port, seconds(4));
+  Job& to_silent = world[0].put(world[1], 64, 1000, seconds(30));
+  const Instant start = world.world.now();
+  REQUIRE(world.run([&] { return to_silent.ended(); }));
+  CHECK(to_silent.code == ErrorCode::peer_lost);
+  CHECK(to_silent.ended_at - start >= milliseconds(1500));
+  CHECK(to_silent.ended_at - start <= milliseconds(2500));
+  Job& from_silent = world[1].put(world[0], 500'000, 1000, seconds(30));
+  REQUIRE(world.run([&] { return from_silent.ended(); }));
+  CHECK(from_silent.code == ErrorCode::fenced);
+  REQUIRE(world.run([&] { return world[0].links_up(1) == 1 && world[1].links_up(0) == 1; }));
+  CHECK(world[0].links(1).front().session > 1);
+  world.meet(0, 1);
+  Job& a = world[0].put(world[1], 64, 1000);
+  Job& b = world[1].put(world[0], 64, 1000);
+  REQUIRE(world.run([&] { return a.ended() && b.ended(); }));
+  CHECK(a.code == ErrorCode::ok);
+  CHECK(b.code == ErrorCode::ok);
+}
+
+TEST_CASE("a put that was past its deadline when the lease ended says that nobody could be asked (R1 c)") {
+  PeerWorld world(24);
+  world.meet(0, 1);
+  world.world.pause(world[1].port, seconds(10));
+  Job& put = world[0].put(world[1], 64, 1000, milliseconds(1900));
+  REQUIRE(world.run([&] { return put.ended(); }));
+  CHECK(put.code == ErrorCode::peer_lost);  // not DEADLINE_EXCEEDED: the target may yet write it
+}
+
+TEST_CASE("a pause below the lease costs nothing, on either side") {
+  PeerWorld world(25);
+  world.meet(0, 1);
+  for (int i = 0; i < 10; ++i) {
+    world.world.pause(world[static_cast<Rank>(i % 2)].port, milliseconds(1300));
+    world.world.run_for(seconds(2));
+  }
+  CHECK(world[0].downs.empty());
+  CHECK(world[1].downs.empty());
+  CHECK(world[0].links(1).front().session == 1);
+}
+
+TEST_CASE("our own late loop is no sign of the peer's death") {
+  PeerWorld world(26);
+  world.meet(0, 1);
+  world.world.pause(world[0].port, milliseconds(3500));  // beyond the lease: rank 1 gives rank 0 up, not the reverse
+  world.world.run_for(seconds(4));
+  CHECK(std::count(world[0].downs.begin(), world[0].downs.end(), ErrorCode::peer_lost) == 0);
+}
+
+TEST_CASE("goodbye: open operations end with PEER_GONE, later ones wait for the next life") {
+  PeerWorld world(27);
+  world.meet(0, 1);
+  Job& get = world[0].get(world[1], 64, 100);
+  world[1].directory->stop();
+  world[1].wake();
+  world.world.run_for(milliseconds(1));  // the goodbye leaves at the end of the turn
+  REQUIRE(world.run([&] { return world[1].directory->stopped() && !world[0].downs.empty(); }, seconds(10)));
+  CHECK(world[0].downs.front() == ErrorCode::peer_gone);
+  REQUIRE(world.run([&] { return get.ended(); }));
+  CHECK((get.code == ErrorCode::ok || get.code == ErrorCode::peer_gone));
+}
+
+TEST_CASE("an operation after stop() ends with STOPPED, not by its deadline") {
+  PeerWorld world(28);
+  world.meet(0, 1);
+  world[0].directory->stop();
+  Job& put = world[0].put(world[1], 64, 100);
+  auto& wait = world[0].exchange(world[1]);
+  REQUIRE(world.run([&] { return put.ended() && wait.ends > 0; }, seconds(1)));
+  CHECK(put.code == ErrorCode::stopped);
+  CHECK(wait.answer.result.error().code == ErrorCode::stopped);
+}
+
+TEST_CASE("a peer that refuses every connection is dialled seldom, and never given up (L4)") {
+  PeerWorld world(29);
+  world[1].listener.reset();
+  world[0].exchange(world[1], {world[0].region}, seconds(300));
+  std::uint32_t last = 0;
+  std::uint32_t most_a_second = 0;
+  std::uint32_t in_first_minute = 0;
+  for (int second = 0; second < 60; ++second) {
+    world.world.run_for(seconds(1));
+    const std::uint32_t tries = world[0].dials();
+    most_a_second = std::max(most_a_second, tries - last);
+    last = in_first_minute = tries;
+  }
+  CHECK(most_a_second <= 20);  // one each 50 ms at the very first
+  CHECK(in_first_minute >= 5);
+  CHECK(in_first_minute <= 60);
+  world.world.run_for(seconds(60));
+  CHECK(world[0].dials() > in_first_minute);
+}
+
+TEST_CASE("a link that breaks as soon as it is up is dialled ever more seldom (no storm)") {
+  PeerWorld world(30);
+  world.meet(0, 1);
+  const std::uint32_t before = world[0].dials() + world[1].dials();
+  for (int i = 0; i < 6000; ++i) {  // a minute
+    world.world.run_for(milliseconds(10));
+    world.world.reset(world[0].port, world[1].port);
+  }
+  const std::uint32_t tries = world[0].dials() + world[1].dials() - before;
+  MESSAGE("dials in a minute: ", tries);
+  CHECK(tries <= 120);
+  CHECK(tries >= 5);
+  // And it comes back when the network is well.
+  REQUIRE(world.run([&] { return world[0].links_up(1) == 1; }, seconds(40)));
+  world.world.run_for(seconds(2));
+  const Instant broken = world.world.now();
+  world.world.reset(world[0].port, world[1].port);
+  world.world.run_for(milliseconds(1));
+  REQUIRE(world.run([&] { return world[0].links_up(1) == 1 && world[1].links_up(0) == 1; }, seconds(40)));
+  CHECK(world.world.now() - broken < milliseconds(700));
+}
