@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Core: one runtime, put together from the rooms below. Callers' threads check and post; the loop does the rest. The
+// public Runtime is a thin shell over this.
+//
+// Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_lane.cpp
+// (express lane), core_calls.cpp (exchange, deregister, barrier, looking inside).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <vector>
+
+#include <hixl/runtime.hpp>
+
+#include "core/self_actor.hpp"
+#include "group/barrier.hpp"
+#include "group/membership.hpp"
+#include "group/store_server.hpp"
+#include "peer/directory.hpp"
+#include "runtime/drivers.hpp"
+#include "runtime/request_table.hpp"
+
+namespace hixl::core {
+
+/// Work handed to the loop by a caller. `run` is called once on the loop thread; when the loop has ended `refuse` is
+/// called instead, on some thread.
+class LoopCall {
+ public:
+  virtual void run() = 0;
+  virtual void refuse() = 0;
+
+ protected:
+  ~LoopCall() = default;
+};
+
+/// What a runtime is made of beyond its options; tests and the simulator bring their own.
+struct Parts {
+  std::unique_ptr<runtime::Driver> driver;
+  std::vector<std::unique_ptr<links::LinkFactory>> factories;  ///< empty: made by the options
+  bool hosted = false;
+};
+
+class Core final : private peer::PeerListener,
+                   private runtime::MailTarget,
+                   private group::MembershipEvents,
+                   private runtime::Timer {
+ public:
+  [[nodiscard]] static Result<std::unique_ptr<Core>> create(const RuntimeOptions& options, Parts parts);
+  ~Core();
+
+  [[nodiscard]] const RuntimeOptions& options() const noexcept { return options_; }
+  [[nodiscard]] Incarnation incarnation() const noexcept { return services_->incarnation; }
+  [[nodiscard]] runtime::Loop& loop() noexcept { return *loop_; }
+  [[nodiscard]] memory::RegionTable& regions() noexcept { return *regions_; }
+  [[nodiscard]] Request joined();
+
+  // ---- posting: any thread ----
+  [[nodiscard]] Result<Request> post(TransferVerb verb, const void* local, const RemoteAddress& remote,
+                                     std::uint64_t size, const Signal* signal, const OpOptions& options);
+  [[nodiscard]] Result<Request> post_batch(std::span<const BatchEntry> entries, const OpOptions& options);
+  [[nodiscard]] Result<Request> post_flush(Rank rank, const OpOptions& options);
+  [[nodiscard]] Result<void> transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote,
+                                           std::uint64_t size, Timeout timeout);
+  /// Posts until there is room or the time is over, then waits.
+  template <class Post>
+  [[nodiscard]] Result<void> post_and_wait(Timeout timeout, Post&& post);
+
+  // ---- calls: any thread ----
+  [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options);
+  [[nodiscard]] Result<Region> allocate(std::size_t size, const AllocateOptions& options);
+  void deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  void exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
+  void barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
+                                                  Timeout timeout);
+  [[nodiscard]] Counters counters();
+  [[nodiscard]] std::vector<LinkInfo> links();
+  void stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  [[nodiscard]] Result<void> stop_and_join(Timeout timeout);
+
+  [[nodiscard]] bool on_loop_thread() const noexcept { return loop_->on_loop_thread(); }
+  /// STOPPED after stop began.
+  [[nodiscard]] Result<void> admit() const noexcept;
+  [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
+
+ private:
+  enum class Life : std::uint8_t { running, stopping, stopped };
+  enum MailKind : std::uint32_t { k_mail_operation, k_mail_call };
+
+  explicit Core(const RuntimeOptions& options, Parts parts);
+  [[nodiscard]] Result<void> build();
+  [[nodiscard]] Result<void> listen();
+  void start_joining();
+  void on_joined(const Result<void>& result) override;
+  void finish_joined(const Result<void>& result);
+
+  void on_mail(const runtime::Mail& mail) override;
+  void start_operation(peer::Operation& operation);
+  void on_operation_end(peer::Operation& operation, const Result<void>& result) override;
+  void on_barrier(Rank from, const wire::Barrier& message) override;
+  void on_peer_down(Rank rank, const Error& why) override;
+  void on_same_host_count(std::size_t peers) override;
+  void on_timer() override;  // steps of stopping, regions that wait to be released
+
+  [[nodiscard]] Result<void> check_rank(Rank rank) const noexcept;
+  [[nodiscard]] Result<memory::RegionInfo> find_own(const Region& region) const;
+  [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size);
+  [[nodiscard]] Result<void> fill_entry(peer::Entry& entry, TransferVerb verb, const void* local,
+                                        const RemoteAddress& remote, std::uint64_t size);
+  [[nodiscard]] Result<void> fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank,
+                                         const RemoteAddress& data, std::uint64_t size);
+  [[nodiscard]] Result<memory::RemoteView> resolve(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
+  [[nodiscard]] Result<Request> submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired);
+  [[nodiscard]] std::optional<Result<void>> try_lane(TransferVerb verb, const void* local, const RemoteAddress& remote,
+                                                     std::uint64_t size);
+  [[nodiscard]] bool lane_open(Rank rank) const noexcept;
+  [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
+                                        std::uint64_t size, Timeout timeout);
+  /// Hands a call to the loop; runs it here when this is the loop's thread.
+  void call(LoopCall& call);
+  void drain_after_end();
+  void drain_late();
+  [[nodiscard]] bool came_too_late(peer::Operation& operation);
+  void callback_threw() noexcept;
+
+  struct Release;
+  void release_step();
+  void stop_step();
+  void teardown();
+  void tell_stopped();
+  void finish_hosted();
+  void close_hosted();
+  void count_links(Counters& counters);
+
+  RuntimeOptions options_;
+  Parts parts_;
+  std::uint64_t seed_ = 0;
+  std::atomic<Life> life_{Life::running};
+  std::unique_ptr<runtime::RequestTable> requests_;
+  std::unique_ptr<runtime::Loop> loop_;
+  std::unique_ptr<memory::RegionTable> regions_;
+  std::unique_ptr<memory::SignalPage> signals_;
+  std::unique_ptr<peer::Operation[]> operations_;
+  std::unique_ptr<std::byte[]> inline_bytes_;  // max_inline a slot
+
+  // Loop.
+  Counters counters_{};
+  std::vector<std::unique_ptr<links::LinkFactory>> factories_;
+  std::unique_ptr<group::StoreServer> store_;
+  std::unique_ptr<group::Membership> membership_;
+  struct NoBook;
+  std::unique_ptr<NoBook> no_book_;
+  std::unique_ptr<peer::PeerServices> services_;
+  std::unique_ptr<peer::Directory> directory_;
+  std::unique_ptr<SelfActor> self_;
+  std::unique_ptr<group::BarrierActor> barrier_;
+  struct UnixDoor;
+  std::unique_ptr<UnixDoor> unix_door_;
+  std::unique_ptr<runtime::Listener> unix_listener_;
+  std::unique_ptr<runtime::Listener> tcp_listener_;
+  wire::Endpoints endpoints_{};
+  std::vector<std::unique_ptr<Release>> releases_;
+
+  // Joining and stopping.
+  std::mutex joined_mutex_;  // guards joined_request_
+  std::mutex end_mutex_;     // who joins the loop's thread, and who takes mail out after the loop's end
+  bool late_ = false;        // end_mutex_: operations that are taken out now are refused by their posts
+  Request joined_request_;
+  std::uint32_t joined_slot_ = 0;
+  bool joined_pending_ = false;
+  Instant stop_deadline_{};
+  enum class StopStage : std::uint8_t { none, draining, closing, ended } stop_stage_ = StopStage::none;
+  struct StopWaiter {
+    void (*done)(void*, const Result<void>&);
+    void* context;
+  };
+  std::vector<StopWaiter> stop_waiters_;  // loop
+  Result<void> stop_result_{};
+  Counters last_counters_{};
+  bool driver_stopped_ = false;
+};
+
+/// A caller that waits for a loop callback.
+template <class Value>
+struct Waiting {
+  std::binary_semaphore ready{0};
+  std::optional<Value> value;
+};
+
+template <class Post>
+Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {
+  if (on_loop_thread()) return fail(ErrorCode::would_deadlock);
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  for (;;) {
+    const Duration left = *deadline - loop_->port().now();
+    Result<Request> request = post(std::max(left, Duration{}));
+    if (request) return request->wait();
+    // A full table is back-pressure: the sync form waits for room, as long as its time allows.
+    if (request.error().code != ErrorCode::busy || left <= Duration{}) return fail(request.error());
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace hixl::core

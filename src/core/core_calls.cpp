@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Core's calls that run on the loop: exchange, deregister, barrier, looking inside.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "core/core.hpp"
+#include "core/release.hpp"
+
+namespace hixl::core {
+
+namespace {
+
+/// How often a region that is still touched is looked at again; an engine's piece takes less.
+constexpr std::chrono::milliseconds k_release_step{1};
+
+Region region_of(const memory::RegionInfo& info) {
+  return {.key = info.key, .data = info.data, .size = info.size, .window = info.window_id != 0};
+}
+
+/// A call made of one function, for calls whose caller waits or whose state lives elsewhere.
+template <class Run, class Refuse>
+class FunctionCall final : public LoopCall {
+ public:
+  FunctionCall(Run run, Refuse refuse) : run_(std::move(run)), refuse_(std::move(refuse)) {}
+  void run() override {
+    run_();
+    delete this;
+  }
+  void refuse() override {
+    refuse_();
+    delete this;
+  }
+
+ private:
+  ~FunctionCall() = default;
+  Run run_;
+  Refuse refuse_;
+};
+
+template <class Run, class Refuse>
+LoopCall& make_call(Run run, Refuse refuse) {
+  return *new FunctionCall<Run, Refuse>(std::move(run), std::move(refuse));
+}
+
+}  // namespace
+
+void Core::call(LoopCall& call) {
+  if (life_.load(std::memory_order_seq_cst) == Life::stopped) {
+    call.refuse();
+    return;
+  }
+  if (on_loop_thread()) {
+    // After the end nothing takes mail out any more while this thread is here.
+    stop_stage_ == StopStage::ended ? call.refuse() : call.run();
+    return;
+  }
+  if (!loop_->mailbox().post(
+          {.target = this, .kind = k_mail_call, .a = 0, .b = reinterpret_cast<std::uint64_t>(&call)})) {
+    call.refuse();
+    return;
+  }
+  if (life_.load(std::memory_order_seq_cst) == Life::stopped) drain_late();
+}
+
+// ---- memory ----
+
+Result<Region> Core::register_memory(void* data, std::size_t size, const RegisterOptions& options) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  const auto info = regions_->add(data, size, options);
+  if (!info) return fail(info.error());
+  return region_of(*info);
+}
+
+Result<Region> Core::allocate(std::size_t size, const AllocateOptions& options) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  const auto info = regions_->allocate(size, options);
+  if (!info) return fail(info.error());
+  return region_of(*info);
+}
+
+/// A Region of another runtime may bear a key that is one of ours as well.
+Result<memory::RegionInfo> Core::find_own(const Region& region) const {
+  const auto info = regions_->info(region.key);
+  if (!info || (info->data == region.data && info->size == region.size)) return info;
+  return fail(ErrorCode::stale,
+              {.rank = options_.rank, .stage = Stage::local_check, .address = region.address(), .length = region.size});
+}
+
+void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) {
+    done(context, fail(deadline.error()));
+    return;
+  }
+  call(make_call(
+      [this, region, deadline = *deadline, done, context] {
+        const auto own = find_own(region);
+        const auto closed = own ? regions_->close(region.key) : Result<bool>(fail(own.error()));
+        if (!closed || !*closed) {
+          done(context, closed ? Result<void>() : Result<void>(fail(closed.error())));
+          return;
+        }
+        auto release = std::make_unique<Release>();
+        *release = {.key = region.key, .deadline = deadline, .done = done, .context = context};
+        releases_.push_back(std::move(release));
+        self_->end_operations_on(region.key.id);
+        for (const auto& actor : directory_->peers()) actor->end_operations_on(region.key.id);
+        loop_->start_after(*this, Duration{});
+      },
+      [done, context] { done(context, fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
+}
+
+void Core::release_step() {
+  for (std::size_t i = 0; i < releases_.size();) {
+    Release& release = *releases_[i];
+    bool clear = regions_->unpinned(release.key);
+    for (const auto& actor : directory_->peers()) clear = actor->revoke(release.key) && clear;
+    if (!clear) {
+      if (loop_->now() >= release.deadline) {
+        release.tell(fail(ErrorCode::held, {.rank = options_.rank, .stage = Stage::memory}));
+      }
+      ++i;
+      continue;
+    }
+    const std::uint32_t window = regions_->retire(release.key, false);
+    if (window != 0) {
+      for (const auto& actor : directory_->peers()) actor->drop_window(window);
+    }
+    release.tell({});
+    releases_.erase(releases_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (!releases_.empty()) loop_->start_after(*this, k_release_step);
+}
+
+Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::uint64_t value, Timeout timeout) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  const auto address = reinterpret_cast<std::uint64_t>(word);
+  if (address % sizeof(std::uint64_t) != 0) {
+    return fail(ErrorCode::unaligned,
+                {.stage = Stage::local_check, .address = address, .length = sizeof(std::uint64_t)});
+  }
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  auto pin = pin_local(word, sizeof(std::uint64_t));
+  if (!pin) return fail(pin.error());
+  const auto* bytes = static_cast<const std::byte*>(word);
+  if (on_loop_thread()) {
+    const std::uint64_t seen = memory::load_word(pin->device(), bytes);
+    if (memory::holds(seen, compare, value)) return seen;
+    return fail(ErrorCode::would_deadlock);
+  }
+  const Duration left = std::max<Duration>(*deadline - loop_->port().now(), Duration{});
+  const Duration spin = options_.poll == PollMode::event ? Duration{} : Duration(std::chrono::microseconds(2));
+  return signals_->wait(pin->device(), bytes, compare, value, left, spin);
+}
+
+// ---- exchange ----
+
+namespace {
+
+/// Collects the answers of one exchange; the last one tells the caller.
+struct ExchangeCall {
+  std::vector<PeerAddresses> answers;
+  std::size_t missing = 0;
+  void (*done)(void*, std::vector<PeerAddresses>&&) = nullptr;
+  void* context = nullptr;
+  struct Place {
+    ExchangeCall* call;
+    std::size_t index;
+  };
+  std::vector<Place> places;
+
+  void one(std::size_t index, PeerAddresses&& answer) {
+    answers[index] = std::move(answer);
+    finish_one();
+  }
+  void finish_one() {
+    if (--missing > 0) return;
+    done(context, std::move(answers));
+    delete this;
+  }
+};
+
+}  // namespace
+
+void Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                    void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+  auto* collect = new ExchangeCall;
+  collect->done = done;
+  collect->context = context;
+  collect->answers.resize(with.size());
+  collect->places.resize(with.size());
+  collect->missing = with.size() + 1;  // one more, so that the end comes after the start
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    collect->answers[i].rank = with[i];
+    collect->places[i] = {collect, i};
+  }
+  const auto refuse_all = [collect](const Error& error) {
+    for (PeerAddresses& answer : collect->answers) answer.result = fail(error);
+    collect->missing = 1;
+    collect->finish_one();
+  };
+  const auto admitted = admit();
+  const auto deadline = deadline_of(timeout);
+  if (!admitted || !deadline) {
+    refuse_all(!admitted ? admitted.error() : deadline.error());
+    return;
+  }
+  call(make_call(
+      [this, collect, regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline, refuse_all] {
+        std::vector<wire::RegionDescriptor> descriptors;
+        std::vector<RemoteRegion> own;
+        for (const Region& region : regions) {
+          const auto info = find_own(region);
+          if (!info) {
+            refuse_all(info.error());
+            return;
+          }
+          const auto base = reinterpret_cast<std::uint64_t>(info->data);
+          descriptors.push_back({.key = info->key,
+                                 .token = info->token,
+                                 .base = base,
+                                 .length = info->size,
+                                 .rights = info->rights,
+                                 .tag = info->tag,
+                                 .window_id = info->window_id,
+                                 .window_offset = info->window_offset});
+          own.push_back({.rank = options_.rank,
+                         .incarnation = services_->incarnation,
+                         .key = info->key,
+                         .token = info->token,
+                         .base = base,
+                         .length = info->size,
+                         .rights = info->rights,
+                         .tag = info->tag});
+        }
+        for (ExchangeCall::Place& place : collect->places) {
+          PeerAddresses& answer = collect->answers[place.index];
+          if (const auto valid = check_rank(answer.rank); !valid) {
+            answer.result = fail(valid.error());
+            collect->finish_one();
+          } else if (answer.rank == options_.rank) {
+            answer.regions = own;
+            collect->finish_one();
+          } else if (peer::PeerActor* actor = directory_->peer(answer.rank); actor != nullptr) {
+            actor->exchange(descriptors, {.deadline = deadline,
+                                          .done =
+                                              [](void* at, PeerAddresses&& got) {
+                                                auto& here = *static_cast<ExchangeCall::Place*>(at);
+                                                here.call->one(here.index, std::move(got));
+                                              },
+                                          .context = &place});
+          } else {
+            answer.result = fail(ErrorCode::limit_reached, {.rank = answer.rank, .limit = options_.peers_max});
+            collect->finish_one();
+          }
+        }
+        collect->finish_one();
+      },
+      [refuse_all] { refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
+}
+
+// ---- barrier ----
+
+void Core::barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&),
+                   void* context) {
+  std::vector<Rank> members(ranks.begin(), ranks.end());
+  if (members.empty()) {
+    members.resize(options_.world_size);
+    for (Rank rank = 0; rank < options_.world_size; ++rank) members[rank] = rank;
+  }
+  Result<void> valid = admit();
+  for (const Rank rank : members) {
+    if (valid) valid = check_rank(rank);
+  }
+  const auto deadline = deadline_of(timeout);
+  if (valid && !deadline) valid = fail(deadline.error());
+  if (!valid) {
+    done(context, valid);
+    return;
+  }
+  call(make_call(
+      [this, members = std::move(members), deadline = *deadline, done, context] {
+        barrier_->enter({.ranks = members, .deadline = deadline, .done = done, .context = context});
+      },
+      [done, context] { done(context, fail(ErrorCode::stopped, {.stage = Stage::barrier})); }));
+}
+
+// ---- looking inside ----
+
+void Core::count_links(Counters& counters) {
+  for (const auto& actor : directory_->peers()) actor->count(counters);
+}
+
+Counters Core::counters() {
+  Waiting<Counters> waiting;
+  call(make_call(
+      [this, &waiting] {
+        Counters now = counters_;
+        count_links(now);
+        now.failed_unseen = requests_->failed_unseen();
+        waiting.value = now;
+        waiting.ready.release();
+      },
+      [this, &waiting] {
+        waiting.value = last_counters_;
+        waiting.ready.release();
+      }));
+  waiting.ready.acquire();
+  return *waiting.value;
+}
+
+std::vector<LinkInfo> Core::links() {
+  Waiting<std::vector<LinkInfo>> waiting;
+  call(make_call(
+      [this, &waiting] {
+        waiting.value.emplace();
+        for (const auto& actor : directory_->peers()) actor->describe(*waiting.value);
+        waiting.ready.release();
+      },
+      [&waiting] {
+        waiting.value.emplace();
+        waiting.ready.release();
+      }));
+  waiting.ready.acquire();
+  return std::move(*waiting.value);
+}
+
+}  // namespace hixl::core

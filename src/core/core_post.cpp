@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Core's posting side: checks and hands over. Every check is made before a byte moves or a slot is taken.
+#include <algorithm>
+
+#include "base/assert.hpp"
+#include "core/core.hpp"
+
+namespace hixl::core {
+
+namespace {
+
+/// Longer deadlines than this are as good as none and would overflow the clock.
+constexpr Duration k_timeout_max = std::chrono::hours(24 * 365);
+
+}  // namespace
+
+Result<void> Core::admit() const noexcept {
+  if (life_.load(std::memory_order_acquire) == Life::running) return {};
+  return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+}
+
+Result<Instant> Core::deadline_of(Timeout timeout) const {
+  if (timeout == k_default_timeout) timeout = options_.default_timeout;
+  if (timeout < Timeout{}) {
+    return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+  }
+  return loop_->port().now() + std::min<Duration>(timeout, k_timeout_max);
+}
+
+Result<void> Core::check_rank(Rank rank) const noexcept {
+  if (rank < options_.world_size) return {};
+  return fail(ErrorCode::rank_out_of_range, {.rank = rank, .stage = Stage::remote_check, .limit = options_.world_size});
+}
+
+Result<memory::RemoteView> Core::resolve(const RemoteAddress& remote, std::uint64_t size, Rights need) const {
+  if (const auto valid = check_rank(remote.rank); !valid) return fail(valid.error());
+  if (remote.rank != options_.rank) {
+    const memory::PeerMemory* memory = directory_->memory(remote.rank);
+    if (memory == nullptr) {
+      return fail(ErrorCode::not_exchanged,
+                  {.rank = remote.rank, .stage = Stage::remote_check, .address = remote.address, .length = size});
+    }
+    auto view = memory->remotes.resolve(remote, size, need);
+    if (view) return view;
+    // A stop forgets the peers; who came just before it hears of the stop.
+    if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+    if (view.error().code == ErrorCode::not_exchanged && remote.incarnation != 0) {
+      // It was known once: that life, or our session with it, is over.
+      return fail(ErrorCode::stale, view.error().detail);
+    }
+    return view;
+  }
+  // This rank itself: its own table knows everything.
+  const auto info = remote.region.valid() ? regions_->info(remote.region)
+                                          : regions_->find(reinterpret_cast<const void*>(remote.address), size);
+  if (!info) {
+    Error error = info.error();
+    error.detail.rank = remote.rank;
+    error.detail.stage = Stage::remote_check;
+    return fail(error);
+  }
+  const auto base = reinterpret_cast<std::uint64_t>(info->data);
+  ErrorDetail detail{.rank = remote.rank,
+                     .stage = Stage::remote_check,
+                     .address = remote.address,
+                     .length = size,
+                     .nearest_base = base,
+                     .nearest_length = info->size};
+  if (remote.incarnation != 0 && remote.incarnation != services_->incarnation) return fail(ErrorCode::stale, detail);
+  if (remote.address < base || remote.address - base > info->size || size > info->size - (remote.address - base)) {
+    return fail(ErrorCode::out_of_range, detail);
+  }
+  if (!includes(info->rights, need)) return fail(ErrorCode::access_denied, detail);
+  return memory::RemoteView{.key = info->key, .token = info->token, .offset = remote.address - base, .mapped = nullptr};
+}
+
+/// A stop closes every region; who came just before it hears of the stop.
+Result<memory::Pin> Core::pin_local(const void* local, std::uint64_t size) {
+  auto pin = regions_->pin(local, size);
+  if (pin) return pin;
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  return pin;
+}
+
+Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void* local, const RemoteAddress& remote,
+                              std::uint64_t size) {
+  const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);
+  if (!view) return fail(view.error());
+  entry = {.verb = verb,
+           .local = static_cast<std::byte*>(const_cast<void*>(local)),
+           .device = &memory::host_device(),
+           .region = view->key,
+           .token = view->token,
+           .offset = view->offset,
+           .size = size};
+  return {};
+}
+
+Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank, const RemoteAddress& data,
+                               std::uint64_t size) {
+  ErrorDetail detail{.rank = signal.word.rank,
+                     .stage = Stage::remote_check,
+                     .address = signal.word.address,
+                     .length = sizeof(std::uint64_t)};
+  if (signal.word.rank != rank) return fail(ErrorCode::invalid_argument, detail);
+  if (signal.word.address % sizeof(std::uint64_t) != 0) return fail(ErrorCode::unaligned, detail);
+  const auto view = resolve(signal.word, sizeof(std::uint64_t), Rights::write);
+  if (!view) return fail(view.error());
+  if (size > 0 && signal.word.address < data.address + size &&
+      data.address < signal.word.address + sizeof(std::uint64_t)) {
+    detail.nearest_base = data.address;
+    detail.nearest_length = size;
+    return fail(ErrorCode::overlap, detail);
+  }
+  entry = {.wanted = true,
+           .verb = signal.op == SignalOp::add ? links::Verb::signal_add : links::Verb::signal_set,
+           .region = view->key,
+           .token = view->token,
+           .offset = view->offset,
+           .value = signal.value};
+  return {};
+}
+
+Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
+                           const Signal* signal, const OpOptions& options) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  const auto deadline = deadline_of(options.timeout);
+  if (!deadline) return fail(deadline.error());
+  peer::Entry entry;
+  if (const auto filled = fill_entry(entry, verb, local, remote, size); !filled) return fail(filled.error());
+  peer::SignalEntry signal_entry;
+  if (signal != nullptr) {
+    if (const auto filled = fill_signal(signal_entry, *signal, remote.rank, remote, size); !filled) {
+      return fail(filled.error());
+    }
+  }
+  const bool copied_here = verb == TransferVerb::put && size <= options_.max_inline;
+  memory::Pin pin;
+  if (!copied_here) {
+    auto pinned = pin_local(local, size);
+    if (!pinned) return fail(pinned.error());
+    pin = std::move(*pinned);
+    if (pin) entry.device = &pin.device();
+  } else if (local == nullptr && size > 0) {
+    return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
+  }
+  const auto acquired = requests_->acquire();
+  if (!acquired) return fail(acquired.error());
+  peer::Operation& operation = operations_[acquired->slot];
+  operation.kind = peer::Operation::Kind::transfer;
+  operation.rank = remote.rank;
+  if (copied_here && size > 0) {
+    std::byte* bytes = inline_bytes_.get() + std::size_t{acquired->slot} * options_.max_inline;
+    memory::copy(memory::host_device(), bytes, memory::host_device(), entry.local, size);
+    entry.local = bytes;
+  }
+  operation.single = entry;
+  operation.pin = std::move(pin);
+  operation.signal = signal_entry;
+  operation.deadline = *deadline;
+  operation.callback = options.callback;
+  operation.user_data = options.user_data;
+  return submit(operation, *acquired);
+}
+
+Result<Request> Core::post_batch(std::span<const BatchEntry> entries, const OpOptions& options) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  if (entries.empty()) return fail(ErrorCode::invalid_argument, {.stage = Stage::options, .limit = 1});
+  const auto deadline = deadline_of(options.timeout);
+  if (!deadline) return fail(deadline.error());
+  const Rank rank = entries.front().remote.rank;
+  const auto acquired = requests_->acquire();
+  if (!acquired) return fail(acquired.error());
+  peer::Operation& operation = operations_[acquired->slot];
+  Error error;
+  for (const BatchEntry& item : entries) {
+    peer::Entry entry;
+    if (item.remote.rank != rank) {
+      error =
+          Error(ErrorCode::invalid_argument, {.rank = item.remote.rank, .stage = Stage::remote_check, .limit = rank});
+      break;
+    }
+    if (const auto filled = fill_entry(entry, item.verb, item.local, item.remote, item.size); !filled) {
+      error = filled.error();
+      break;
+    }
+    auto pin = pin_local(item.local, item.size);
+    if (!pin) {
+      error = pin.error();
+      break;
+    }
+    if (*pin) entry.device = &pin->device();
+    // Entries of one region share its pin.
+    if (*pin && (operation.pins.empty() || operation.pins.back().id() != pin->id())) {
+      operation.pins.push_back(std::move(*pin));
+    }
+    operation.batch.push_back(entry);
+  }
+  if (error.code != ErrorCode::ok) {
+    operation.reset();
+    requests_->abandon(acquired->slot);
+    return fail(error);
+  }
+  operation.kind = peer::Operation::Kind::transfer;
+  operation.rank = rank;
+  operation.deadline = *deadline;
+  operation.callback = options.callback;
+  operation.user_data = options.user_data;
+  return submit(operation, *acquired);
+}
+
+Result<Request> Core::post_flush(Rank rank, const OpOptions& options) {
+  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  if (const auto valid = check_rank(rank); !valid) return fail(valid.error());
+  const auto deadline = deadline_of(options.timeout);
+  if (!deadline) return fail(deadline.error());
+  const auto acquired = requests_->acquire();
+  if (!acquired) return fail(acquired.error());
+  peer::Operation& operation = operations_[acquired->slot];
+  operation.kind = peer::Operation::Kind::flush;
+  operation.rank = rank;
+  operation.deadline = *deadline;
+  operation.callback = options.callback;
+  operation.user_data = options.user_data;
+  return submit(operation, *acquired);
+}
+
+Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired) {
+  operation.slot = acquired.slot;
+  if (!loop_->mailbox().post({.target = this, .kind = k_mail_operation, .a = acquired.slot, .b = 0})) {
+    operation.reset();
+    requests_->abandon(acquired.slot);
+    return fail(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
+  }
+  if (life_.load(std::memory_order_seq_cst) == Life::stopped && came_too_late(operation)) {
+    operation.reset();
+    requests_->abandon(acquired.slot);
+    return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+  }
+  return Request(*requests_, acquired.slot, acquired.generation);
+}
+
+void Core::start_operation(peer::Operation& operation) {
+  if (stop_stage_ >= StopStage::closing) {
+    on_operation_end(operation, fail(ErrorCode::stopped, {.rank = operation.rank, .stage = Stage::shutdown}));
+    return;
+  }
+  if (operation.rank == options_.rank) {
+    self_->post(operation);
+    return;
+  }
+  if (peer::PeerActor* actor = directory_->peer(operation.rank); actor != nullptr) {
+    actor->post(operation);
+  } else {
+    on_operation_end(operation, fail(ErrorCode::limit_reached, {.rank = operation.rank, .limit = options_.peers_max}));
+  }
+}
+
+void Core::on_operation_end(peer::Operation& operation, const Result<void>& result) {
+  const Callback callback = operation.callback;
+  const Completion completion{.result = result, .user_data = operation.user_data, .bytes = operation.executed_bytes};
+  const std::uint32_t slot = operation.slot;
+  counters_.operations += 1;
+  if (!result) counters_.failed += 1;
+  operation.reset();
+  requests_->finish(slot, result, callback.function != nullptr);
+  if (callback.function == nullptr) return;
+  try {
+    callback.function(callback.context, completion);
+  } catch (...) {
+    callback_threw();
+  }
+}
+
+}  // namespace hixl::core

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Core's birth: puts the rooms together, listens, joins the rendezvous; and takes them apart again.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "base/assert.hpp"
+#include "base/log.hpp"
+#include "core/core.hpp"
+#include "core/factories.hpp"
+#include "core/release.hpp"
+
+namespace hixl::core {
+
+namespace {
+
+/// Mail beyond one message a slot: calls of threads that wait (exchange, deregister, …).
+constexpr std::size_t k_call_mail = 1024;
+
+std::uint64_t system_seed() {
+  std::random_device device;
+  return (std::uint64_t{device()} << 32U) | device();
+}
+
+std::size_t usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return static_cast<std::size_t>(std::max(1, CPU_COUNT(&set)));
+}
+
+}  // namespace
+
+/// A book for a world of one rank.
+struct Core::NoBook final : peer::AddressBook {
+  void watch(Rank, peer::AddressWatcher&) override {}
+};
+
+/// Lets in only processes of our own user: an abstract name is open to everybody on the host.
+struct Core::UnixDoor final : runtime::ListenerEvents {
+  explicit UnixDoor(peer::Directory& directory) : inner(directory) {}
+  void on_accept(std::unique_ptr<runtime::Stream> stream) override {
+    const auto credentials = stream->credentials();
+    if (credentials.pid != 0 && credentials.uid != geteuid()) {
+      log::warn("a process of user {} was turned away from the local socket", credentials.uid);
+      return;
+    }
+    inner.on_accept(std::move(stream));
+  }
+  peer::Directory& inner;
+};
+
+Result<std::unique_ptr<Core>> Core::create(const RuntimeOptions& options, Parts parts) {
+  if (const auto valid = options.validate(); !valid) return fail(valid.error());
+  std::unique_ptr<Core> core(new Core(options, std::move(parts)));
+  if (const auto built = core->build(); !built) {
+    core->teardown();
+    core->life_ = Life::stopped;
+    core->stop_stage_ = StopStage::ended;
+    core->driver_stopped_ = true;
+    return fail(built.error());
+  }
+  return core;
+}
+
+Core::Core(const RuntimeOptions& options, Parts parts)
+    : options_(options), parts_(std::move(parts)), seed_(options.seed != 0 ? options.seed : system_seed()) {}
+
+Result<void> Core::build() {
+  loop_ = std::make_unique<runtime::Loop>(parts_.driver->port(), seed_, options_.requests_max + k_call_mail);
+  requests_ = std::make_unique<runtime::RequestTable>(options_.requests_max, loop_.get());
+  operations_ = std::make_unique<peer::Operation[]>(options_.requests_max);
+  inline_bytes_ = std::make_unique<std::byte[]>(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
+  Random random(seed_);
+  auto regions = memory::RegionTable::create(options_.regions_max, random.next());
+  if (!regions) return fail(regions.error());
+  regions_ = std::move(*regions);
+  auto signals = memory::SignalPage::create();
+  if (!signals) return fail(signals.error());
+  signals_ = std::move(*signals);
+  factories_ = std::move(parts_.factories);
+  if (factories_.empty()) {
+    auto made = make_factories(options_, *loop_);
+    if (!made) return fail(made.error());
+    factories_ = std::move(*made);
+  }
+
+  no_book_ = std::make_unique<NoBook>();
+  peer::AddressBook* book = no_book_.get();
+  if (!options_.store.empty()) {
+    auto store = runtime::Address::parse(options_.store);
+    if (!store) return fail(store.error());
+    if (options_.host_store) {
+      if (!store->loopback() && !options_.insecure) {
+        return fail(ErrorCode::security_required, {.rank = options_.rank, .stage = Stage::bind});
+      }
+      auto server = group::StoreServer::listen(*loop_, *store);
+      if (!server) return fail(server.error());
+      store_ = std::move(*server);
+    }
+    membership_ = std::make_unique<group::Membership>(*loop_, *store, static_cast<group::MembershipEvents&>(*this));
+    book = membership_.get();
+  }
+  services_ = std::make_unique<peer::PeerServices>(peer::PeerServices{.loop = *loop_,
+                                                                      .regions = *regions_,
+                                                                      .signals = *signals_,
+                                                                      .book = *book,
+                                                                      .listener = *this,
+                                                                      .counters = counters_,
+                                                                      .links = {}});
+  services_->links = number_links(factories_);
+  services_->timing = timing_of(options_, parts_.hosted);
+  services_->peer_id = {.high = std::hash<std::string>{}(options_.store), .low = options_.rank};
+  services_->incarnation = random.identity();
+  services_->rank = options_.rank;
+  services_->world_size = options_.world_size;
+  services_->tx_depth = options_.tx_depth;
+  services_->rx_depth = options_.rx_depth;
+  services_->chunk_bytes = options_.chunk_bytes;
+  services_->regions_max = options_.regions_max;
+  directory_ = std::make_unique<peer::Directory>(*services_, options_.peers_max);
+  self_ =
+      std::make_unique<SelfActor>(*loop_, *regions_, *signals_, static_cast<peer::PeerListener&>(*this), options_.rank);
+  barrier_ = std::make_unique<group::BarrierActor>(*loop_, *directory_, options_.rank);
+  if (const auto listening = listen(); !listening) return fail(listening.error());
+
+  const auto acquired = requests_->acquire();
+  HIXL_ASSERT(acquired.has_value());
+  joined_slot_ = acquired->slot;
+  joined_request_ = Request(*requests_, acquired->slot, acquired->generation);
+  joined_pending_ = true;
+  start_joining();
+  const auto started =
+      parts_.driver->start(*loop_, {.poll = options_.poll, .spin = std::chrono::microseconds(options_.spin_us)});
+  if (!started) return fail(started.error());
+  return {};
+}
+
+Result<void> Core::listen() {
+  endpoints_.peer_id = services_->peer_id;
+  endpoints_.incarnation = services_->incarnation;
+  endpoints_.rank = options_.rank;
+  bool local = false;
+  bool network = false;
+  for (const auto& factory : factories_) (factory->caps().same_host_only ? local : network) = true;
+  if (local) {
+    Random random(seed_ ^ services_->incarnation);
+    const std::string name = fmt::format("hixl-{:016x}{:016x}", random.next(), random.next());
+    unix_door_ = std::make_unique<UnixDoor>(*directory_);
+    auto listener = loop_->port().listen(runtime::Address::abstract(name), *unix_door_);
+    if (!listener) return fail(listener.error());
+    unix_listener_ = std::move(*listener);
+    endpoints_.unix_name = name;
+  }
+  if (network) {
+    auto address = runtime::Address::parse(options_.bind.find(':') != std::string::npos && options_.bind.front() != '['
+                                               ? fmt::format("[{}]:0", options_.bind)
+                                               : fmt::format("{}:0", options_.bind));
+    if (!address) return fail(address.error());
+    if (!address->loopback() && !options_.insecure) {
+      return fail(ErrorCode::security_required, {.rank = options_.rank, .stage = Stage::bind});
+    }
+    auto listener = loop_->port().listen(*address, *directory_);
+    if (!listener) return fail(listener.error());
+    tcp_listener_ = std::move(*listener);
+    runtime::Address told = tcp_listener_->address();
+    if (!options_.advertise.empty()) told.host = options_.advertise;
+    endpoints_.addresses.push_back(told.text());
+  }
+  return {};
+}
+
+void Core::start_joining() {
+  if (!membership_) {
+    finish_joined({});
+    return;
+  }
+  membership_->join(endpoints_, options_.world_size, loop_->port().now() + options_.connect_timeout);
+}
+
+void Core::on_joined(const Result<void>& result) { finish_joined(result); }
+
+void Core::finish_joined(const Result<void>& result) {
+  if (!joined_pending_) return;
+  joined_pending_ = false;
+  const std::scoped_lock lock(joined_mutex_);
+  joined_request_ = Request();  // whoever holds a copy sees the end in the slot
+  requests_->finish(joined_slot_, result, true);
+  joined_request_ = Request::ended(result);
+}
+
+Request Core::joined() {
+  const std::scoped_lock lock(joined_mutex_);
+  return joined_request_;
+}
+
+void Core::on_mail(const runtime::Mail& mail) {
+  if (mail.kind == k_mail_operation) {
+    peer::Operation& operation = operations_[mail.a];
+    late_ ? static_cast<void>(operation.refused = true) : start_operation(operation);
+  } else {
+    auto* call = reinterpret_cast<LoopCall*>(mail.b);
+    if (stop_stage_ == StopStage::ended) {
+      call->refuse();
+    } else {
+      call->run();
+    }
+  }
+}
+
+void Core::on_barrier(Rank from, const wire::Barrier& message) { barrier_->on_barrier(from, message); }
+
+void Core::on_peer_down(Rank rank, const Error& why) {
+  log::info("rank {} is down: {}", rank, why.message());
+  barrier_->on_peer_down(rank);
+}
+
+/// No loop spins when the host runs more ranks than cores: it would take the time that the others need to answer.
+void Core::on_same_host_count(std::size_t peers) { parts_.driver->allow_spin(peers + 1 <= usable_cores()); }
+
+void Core::callback_threw() noexcept {
+  counters_.callback_errors += 1;
+  log::error("a completion callback threw an exception; it was caught and the loop goes on");
+}
+
+/// On the loop (or before it ever turned): everything that holds a handle of the port goes. What callers' threads may
+/// still look at stays until destruction.
+void Core::teardown() {
+  runtime::Timer::cancel();
+  while (!releases_.empty()) {
+    for (const auto& release : std::exchange(releases_, {})) release->refuse_all();  // may deregister more
+  }
+  tcp_listener_.reset();
+  unix_listener_.reset();
+  unix_door_.reset();
+  if (directory_) directory_->release();
+  barrier_.reset();
+  membership_.reset();
+  store_.reset();
+  factories_.clear();
+  if (last_counters_.failed_unseen > 0) {
+    log::warn("{} operations failed and nobody looked at their results", last_counters_.failed_unseen);
+  }
+}
+
+Core::~Core() {
+  if (parts_.driver && parts_.driver->own_thread()) {
+    if (!driver_stopped_) static_cast<void>(stop_and_join(std::chrono::seconds(5)));
+  } else if (parts_.driver && life_ != Life::stopped) {
+    stop_stage_ == StopStage::ended ? finish_hosted() : close_hosted();
+  }
+  if (requests_) runtime::RequestTable::retire(std::move(requests_));
+}
+
+}  // namespace hixl::core

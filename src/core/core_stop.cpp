@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Core's death: drains and closes in order, ends what is open, and answers what comes after.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "core/core.hpp"
+
+namespace hixl::core {
+
+namespace {
+
+/// How often the steps of stopping look again; a copy in a lane takes less.
+constexpr std::chrono::milliseconds k_step{1};
+
+}  // namespace
+
+void Core::on_timer() {
+  release_step();
+  stop_step();
+}
+
+void Core::stop_step() {
+  switch (stop_stage_) {
+    case StopStage::none:
+    case StopStage::ended:
+      return;
+    case StopStage::draining: {
+      bool open = !self_->idle();
+      for (const auto& actor : directory_->peers()) open = open || actor->has_open_operations();
+      if (open && loop_->now() < stop_deadline_) break;
+      stop_stage_ = StopStage::closing;
+      if (open) stop_result_ = fail(ErrorCode::deadline_exceeded, {.rank = options_.rank, .stage = Stage::shutdown});
+      if (membership_) membership_->leave();
+      finish_joined(fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown}));
+      self_->stop();
+      barrier_->stop();
+      signals_->close();
+      directory_->stop();
+      break;
+    }
+    case StopStage::closing:
+      if (!directory_->stopped()) break;
+      last_counters_ = counters_;
+      count_links(last_counters_);
+      last_counters_.failed_unseen = requests_->failed_unseen();
+      teardown();
+      stop_stage_ = StopStage::ended;
+      if (parts_.driver->own_thread()) {
+        tell_stopped();
+      } else {
+        driver_stopped_ = true;
+        parts_.driver->stop([this] { finish_hosted(); });
+      }
+      return;
+  }
+  loop_->start_after(*this, k_step);
+}
+
+void Core::tell_stopped() {
+  const Result<void> result = stop_result_;  // the last waiter may destroy this
+  for (const StopWaiter& waiter : std::exchange(stop_waiters_, {})) waiter.done(waiter.context, result);
+}
+
+/// From the host's loop, when libuv has let go of the last handle: nothing will turn our loop any more.
+void Core::finish_hosted() {
+  life_.store(Life::stopped, std::memory_order_seq_cst);
+  drain_after_end();
+  tell_stopped();
+}
+
+/// A host that destroys the runtime without stop_async: everything ends here and now, unfenced.
+void Core::close_hosted() {
+  life_.store(Life::stopping, std::memory_order_seq_cst);
+  stop_stage_ = StopStage::closing;
+  finish_joined(fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown}));
+  self_->stop();
+  barrier_->stop();
+  signals_->close();
+  directory_->abort();
+  teardown();
+  stop_stage_ = StopStage::ended;
+  driver_stopped_ = true;
+  parts_.driver->stop({});
+  finish_hosted();
+}
+
+void Core::stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  struct Stop final : LoopCall {
+    void run() override {
+      if (core.stop_stage_ == StopStage::none) {
+        core.stop_stage_ = StopStage::draining;
+        core.stop_deadline_ = deadline;
+      }
+      core.stop_waiters_.push_back({done, context});
+      core.loop_->start_after(core, Duration{});
+      delete this;
+    }
+    void refuse() override {
+      if (core.life_ == Life::stopped || core.parts_.driver->own_thread()) {
+        done(context, core.stop_result_);
+      } else {
+        core.stop_waiters_.push_back({done, context});  // the last handles are closing
+      }
+      delete this;
+    }
+    Stop(Core& c, Instant d, void (*f)(void*, const Result<void>&), void* x)
+        : core(c), deadline(d), done(f), context(x) {}
+    Core& core;
+    Instant deadline;
+    void (*done)(void*, const Result<void>&);
+    void* context;
+  };
+  auto running = Life::running;
+  life_.compare_exchange_strong(running, Life::stopping);
+  const auto deadline = deadline_of(timeout);
+  call(*new Stop(*this, deadline ? *deadline : loop_->port().now(), done, context));
+}
+
+Result<void> Core::stop_and_join(Timeout timeout) {
+  if (on_loop_thread() && life_ != Life::stopped) {
+    return fail(ErrorCode::would_deadlock, {.rank = options_.rank, .stage = Stage::shutdown});
+  }
+  Waiting<Result<void>> waiting;
+  if (life_ == Life::stopped) return stop_result_;
+  stop(
+      timeout,
+      [](void* context, const Result<void>& result) {
+        auto& w = *static_cast<Waiting<Result<void>>*>(context);
+        w.value = result;
+        w.ready.release();
+      },
+      &waiting);
+  waiting.ready.acquire();
+  const std::scoped_lock lock(end_mutex_);
+  if (!driver_stopped_ && parts_.driver->own_thread()) {
+    driver_stopped_ = true;
+    parts_.driver->stop({});
+    parts_.driver->join();
+    life_.store(Life::stopped, std::memory_order_seq_cst);
+    while (loop_->mailbox().drain(SIZE_MAX) > 0) {
+    }
+  }
+  return *waiting.value;
+}
+
+/// Mail that came after the loop's last look, but before its end was told.
+void Core::drain_after_end() {
+  const std::scoped_lock lock(end_mutex_);
+  while (loop_->mailbox().drain(SIZE_MAX) > 0) {
+  }
+}
+
+/// Mail that came after even that, while its sender is still in the call that sent it: nothing of it ever began.
+void Core::drain_late() {
+  const std::scoped_lock lock(end_mutex_);
+  late_ = true;
+  while (loop_->mailbox().drain(SIZE_MAX) > 0) {
+  }
+  late_ = false;
+}
+
+bool Core::came_too_late(peer::Operation& operation) {
+  drain_late();
+  const std::scoped_lock lock(end_mutex_);  // somebody else may have taken it out
+  return operation.refused;
+}
+
+}  // namespace hixl::core

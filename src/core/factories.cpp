@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/factories.hpp"
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "links/hccs/factory.hpp"
+#include "links/tcp/factory.hpp"
+
+namespace hixl::core {
+
+namespace {
+
+/// Null: this build has no such kind.
+std::unique_ptr<links::LinkFactory> make(LinkKind kind, const RuntimeOptions& options, runtime::Loop& loop) {
+  switch (kind) {
+    case LinkKind::hccs:
+      return links::make_hccs_factory(loop, options.copy_engines);
+    case LinkKind::tcp:
+      return links::make_tcp_factory();
+    case LinkKind::pcie:
+    case LinkKind::roce:
+    case LinkKind::ub:
+    case LinkKind::sim:
+      break;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const RuntimeOptions& options,
+                                                                        runtime::Loop& loop) {
+  std::vector<LinkKind> kinds = options.links;
+  const bool automatic = kinds.empty();
+  if (automatic) kinds = {LinkKind::hccs, LinkKind::tcp};
+  std::vector<std::unique_ptr<links::LinkFactory>> factories;
+  Error last(ErrorCode::transport_unavailable, {.rank = options.rank, .stage = Stage::options});
+  for (const LinkKind kind : kinds) {
+    auto factory = make(kind, options, loop);
+    Result<void> available = factory ? factory->available() : Result<void>(fail(last));
+    if (available) {
+      factories.push_back(std::move(factory));
+      continue;
+    }
+    last = available.error();
+    if (!automatic && kinds.size() == 1) {
+      last.code = ErrorCode::transport_unavailable;
+      log::warn("the forced link kind {} is not available: {}", description(kind), last.message());
+      return fail(last);
+    }
+    log::warn("link kind {} is not available here and is left out: {}", description(kind), last.message());
+  }
+  if (factories.empty()) return fail(last);
+  std::stable_sort(factories.begin(), factories.end(),
+                   [](const auto& a, const auto& b) { return a->caps().rank_of_choice < b->caps().rank_of_choice; });
+  return factories;
+}
+
+std::vector<peer::LinkChoice> number_links(const std::vector<std::unique_ptr<links::LinkFactory>>& factories) {
+  std::vector<peer::LinkChoice> choices;
+  std::uint16_t counts[k_link_kinds] = {};
+  for (const auto& factory : factories) {
+    const auto kind = static_cast<std::size_t>(factory->caps().kind);
+    choices.push_back({.factory = factory.get(), .id = static_cast<LinkId>((kind << 8U) | counts[kind]++)});
+  }
+  return choices;
+}
+
+peer::Timing timing_of(const RuntimeOptions& options, bool hosted) {
+  peer::Timing timing;
+  // One attempt; a job may wait longer for its members, but not for a lost SYN.
+  timing.connect = std::min<Duration>(timing.connect, options.connect_timeout);
+  if (options.lease.count() > 0) {
+    timing.lease = options.lease;
+  } else if (hosted) {
+    timing.lease = std::chrono::seconds(30);
+  }
+  timing.heartbeat = std::min<Duration>(timing.heartbeat, timing.lease / 10);
+  return timing;
+}
+
+}  // namespace hixl::core

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the options mean for the rooms below: which link kinds, in which order, with which times.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <hixl/options.hpp>
+#include <hixl/result.hpp>
+
+#include "links/link.hpp"
+#include "peer/services.hpp"
+
+namespace hixl::core {
+
+/// The kinds that may be used, best first. TRANSPORT_UNAVAILABLE when one kind is forced and this machine or build
+/// lacks it.
+[[nodiscard]] Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const RuntimeOptions& options,
+                                                                                      runtime::Loop& loop);
+/// Link ids that both sides agree on without talking: kind << 8 | index.
+[[nodiscard]] std::vector<peer::LinkChoice> number_links(
+    const std::vector<std::unique_ptr<links::LinkFactory>>& factories);
+[[nodiscard]] peer::Timing timing_of(const RuntimeOptions& options, bool hosted);
+
+}  // namespace hixl::core

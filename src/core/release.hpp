@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Release: one region on its way out. It is closed to everybody at once; its end waits for pins, links and lanes.
+#pragma once
+
+#include <vector>
+
+#include "core/core.hpp"
+
+namespace hixl::core {
+
+struct Core::Release {
+  RegionKey key{};
+  Instant deadline{};
+  void (*done)(void*, const Result<void>&) = nullptr;  ///< null: nobody waits any more
+  void* context = nullptr;
+
+  void tell(const Result<void>& result) {
+    if (done != nullptr) std::exchange(done, nullptr)(context, result);
+  }
+  void refuse_all() { tell(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }
+};
+
+}  // namespace hixl::core

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hixl::Runtime: the public shell over Core.
+#include <hixl/runtime.hpp>
+
+#include "core/core.hpp"
+
+namespace hixl {
+
+namespace {
+
+/// Runs an asynchronous call and waits for it; WOULD_DEADLOCK where that could never end.
+template <class Value, class Start>
+Result<Value> wait_for(core::Core& core, Start&& start) {
+  if (core.on_loop_thread()) return fail(ErrorCode::would_deadlock, {.rank = core.options().rank});
+  core::Waiting<Value> waiting;
+  start(&waiting);
+  waiting.ready.acquire();
+  return std::move(*waiting.value);
+}
+
+void store_result(void* context, const Result<void>& result) {
+  auto& waiting = *static_cast<core::Waiting<Result<void>>*>(context);
+  waiting.value = result;
+  waiting.ready.release();
+}
+
+void store_answers(void* context, std::vector<PeerAddresses>&& answers) {
+  auto& waiting = *static_cast<core::Waiting<std::vector<PeerAddresses>>*>(context);
+  waiting.value = std::move(answers);
+  waiting.ready.release();
+}
+
+Result<void> flatten(Result<Result<void>>&& result) {
+  if (!result) return fail(result.error());
+  return *result;
+}
+
+}  // namespace
+
+class Runtime::State {
+ public:
+  explicit State(std::unique_ptr<core::Core> c) : core(std::move(c)) {}
+  std::unique_ptr<core::Core> core;
+};
+
+Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Runtime::~Runtime() = default;
+
+Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) {
+  if (const auto valid = options.validate(); !valid) return fail(valid.error());
+  auto driver = runtime::make_thread_driver();
+  if (!driver) return fail(driver.error());
+  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = false});
+  if (!core) return fail(core.error());
+  if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
+    return fail(joined.error());
+  }
+  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const RuntimeOptions& options) {
+  if (const auto valid = options.validate(); !valid) return fail(valid.error());
+  if (loop == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+  auto driver = runtime::make_hosted_driver(loop);
+  if (!driver) return fail(driver.error());
+  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = true});
+  if (!core) return fail(core.error());
+  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+}
+
+Request Runtime::joined() { return state_->core->joined(); }
+Rank Runtime::rank() const noexcept { return state_->core->options().rank; }
+std::uint32_t Runtime::world_size() const noexcept { return state_->core->options().world_size; }
+std::uint64_t Runtime::incarnation() const noexcept { return state_->core->incarnation(); }
+
+Result<Region> Runtime::register_memory(void* data, std::size_t size, const RegisterOptions& options) {
+  return state_->core->register_memory(data, size, options);
+}
+
+Result<Region> Runtime::allocate(std::size_t size, const AllocateOptions& options) {
+  return state_->core->allocate(size, options);
+}
+
+Result<void> Runtime::deregister(const Region& region, Timeout timeout) {
+  return flatten(wait_for<Result<void>>(
+      *state_->core, [&](void* waiting) { state_->core->deregister(region, timeout, store_result, waiting); }));
+}
+
+void Runtime::deregister_async(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
+                               void* context) {
+  state_->core->deregister(region, timeout, done, context);
+}
+
+std::vector<PeerAddresses> Runtime::exchange(std::span<const Region> mine, std::span<const Rank> with,
+                                             Timeout timeout) {
+  auto answers = wait_for<std::vector<PeerAddresses>>(
+      *state_->core, [&](void* waiting) { state_->core->exchange(mine, with, timeout, store_answers, waiting); });
+  if (answers) return std::move(*answers);
+  std::vector<PeerAddresses> refused;
+  for (const Rank rank : with) refused.push_back({.rank = rank, .result = fail(answers.error()), .regions = {}});
+  return refused;
+}
+
+void Runtime::exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                             void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+  state_->core->exchange(mine, with, timeout, done, context);
+}
+
+Result<Request> Runtime::put(const void* local, const RemoteAddress& remote, std::uint64_t size,
+                             const OpOptions& options) {
+  return state_->core->post(TransferVerb::put, local, remote, size, nullptr, options);
+}
+
+Result<Request> Runtime::get(void* local, const RemoteAddress& remote, std::uint64_t size, const OpOptions& options) {
+  return state_->core->post(TransferVerb::get, local, remote, size, nullptr, options);
+}
+
+Result<void> Runtime::put_sync(const void* local, const RemoteAddress& remote, std::uint64_t size, Timeout timeout) {
+  return state_->core->transfer_sync(TransferVerb::put, local, remote, size, timeout);
+}
+
+Result<void> Runtime::get_sync(void* local, const RemoteAddress& remote, std::uint64_t size, Timeout timeout) {
+  return state_->core->transfer_sync(TransferVerb::get, local, remote, size, timeout);
+}
+
+Result<Request> Runtime::batch(std::span<const BatchEntry> entries, const OpOptions& options) {
+  return state_->core->post_batch(entries, options);
+}
+
+Result<void> Runtime::batch_sync(std::span<const BatchEntry> entries, Timeout timeout) {
+  return state_->core->post_and_wait(timeout, [&](Timeout left) {
+    return state_->core->post_batch(entries, {.timeout = left, .callback = {}, .user_data = 0});
+  });
+}
+
+Result<Request> Runtime::put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
+                                         const Signal& signal, const OpOptions& options) {
+  return state_->core->post(TransferVerb::put, local, remote, size, &signal, options);
+}
+
+Result<std::uint64_t> Runtime::wait_signal(const void* word, Compare compare, std::uint64_t value, Timeout timeout) {
+  return state_->core->wait_signal(word, compare, value, timeout);
+}
+
+Result<void> Runtime::flush(Rank rank, Timeout timeout) {
+  return state_->core->post_and_wait(timeout, [&](Timeout left) {
+    return state_->core->post_flush(rank, {.timeout = left, .callback = {}, .user_data = 0});
+  });
+}
+
+Result<Request> Runtime::flush_async(Rank rank, const OpOptions& options) {
+  return state_->core->post_flush(rank, options);
+}
+
+Result<void> Runtime::barrier(Timeout timeout, std::span<const Rank> ranks) {
+  return flatten(wait_for<Result<void>>(
+      *state_->core, [&](void* waiting) { state_->core->barrier(ranks, timeout, store_result, waiting); }));
+}
+
+void Runtime::barrier_async(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&),
+                            void* context) {
+  state_->core->barrier(ranks, timeout, done, context);
+}
+
+Counters Runtime::counters() const { return state_->core->counters(); }
+std::vector<LinkInfo> Runtime::links() { return state_->core->links(); }
+Result<void> Runtime::stop(Timeout timeout) { return state_->core->stop_and_join(timeout); }
+
+void Runtime::stop_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  state_->core->stop(timeout, done, context);
+}
+
+}  // namespace hixl
