@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the cluster looks at while its ranks work.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cluster_parts.hpp"
+
+namespace hixl::sim {
+
+namespace {
+
+/// Looks between two rounds: each looks at one life, so that a run of a few thousand looks sees every slot often.
+constexpr std::uint64_t k_round_looks = 4;
+/// L2. The end comes at most a fence and a lease after the deadline; plus two seconds for loops that were held up.
+constexpr Duration k_late_max =
+    std::chrono::milliseconds(200) + std::chrono::milliseconds(3000) + std::chrono::milliseconds(2000);
+
+}  // namespace
+
+bool Cluster::Operation::arrived(const Part& part) const {
+  return part.size == 0 ||
+         std::memcmp(changed(part).slot(changed_slot(part)) + changed_offset(part), part.bytes->data(), part.size) == 0;
+}
+
+/// S6: whoever sees the signal finds the data.
+void Cluster::check_signals() {
+  for (Operation* operation : open_) {
+    if (!operation->signalled || operation->signal_seen || !operation->signal_fired()) continue;
+    operation->signal_seen = true;
+    if (!operation->arrived(operation->parts.front())) {
+      violate("S6", fmt::format("the signal of operation {} was visible before its data", operation->number));
+    }
+  }
+}
+
+void Cluster::complain(const char* invariant, const Memory& memory, std::size_t slot, Rank rank) {
+  const std::string complaint = memory.complaint(slot);
+  if (!complaint.empty()) violate(invariant, fmt::format("slot {} of rank {}: {}", slot, rank, complaint));
+}
+
+/// S1, S4, S10: nothing changes but by an open operation, and by that only as it should.
+void Cluster::check_memory(const Life& life) {
+  if (life.dead && !life.left) return;
+  for (std::size_t slot = 0; slot < k_slots; ++slot) {
+    complain(life.memory->use(slot) == Memory::Use::written ? "S1" : "S4", *life.memory, slot, life.rank);
+  }
+}
+
+void Cluster::check_deadlines() {
+  for (const Operation* operation : open_) {
+    const Life& life = *operation->life;
+    const Instant limit = operation->deadline + k_late_max + (life.paused - operation->paused_before);
+    if (world_.now() <= std::max(limit, life.awake_at + k_late_max)) continue;
+    violate("L2", fmt::format("operation {} of rank {} to rank {} is open long after its deadline", operation->number,
+                              life.rank, operation->to));
+    return;
+  }
+}
+
+/// S9: sessions and generations never go back. A session may start afresh once for each new life of the peer.
+void Cluster::check_links(Life& life) {
+  std::vector<bool> up(shape_.size);
+  for (const LinkInfo& link : life.core->links()) {
+    Life::Seen& seen = life.seen[{link.rank, link.id}];
+    up[link.rank] = up[link.rank] || link.up;
+    if (link.generation < seen.generation) {
+      violate("S9", fmt::format("rank {}: generation of link {} to rank {} went from {} to {}", life.rank, link.id,
+                                link.rank, seen.generation, link.generation));
+    }
+    if (link.session < seen.session && ++seen.fresh_starts > births_[link.rank]) {
+      violate("S9", fmt::format("rank {}: session with rank {} went from {} to {}", life.rank, link.rank, seen.session,
+                                link.session));
+    }
+    if (seen.session != 0 && link.session > seen.session) count(Rare::sessions_renewed);
+    seen.session = link.session;
+    seen.generation = link.generation;
+  }
+  for (const Operation* operation : open_) {
+    if (operation->life != &life || up[operation->to]) continue;
+    count(Rare::no_link_left);
+    break;
+  }
+}
+
+void Cluster::check_round() {
+  if (++looks_ % k_round_looks != 0) return;
+  check_deadlines();
+  const auto& life = lives_[looks_ / k_round_looks % lives_.size()];
+  check_memory(*life);
+  if (!life->dead) check_links(*life);
+}
+
+void Cluster::violate(const std::string& invariant, const std::string& text) {
+  say("VIOLATION {}: {}", invariant, text);
+  if (!violation_) violation_ = Violation{invariant, text};
+}
+
+}  // namespace hixl::sim

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A simulated cluster: real cores of the library on virtual ports, a store, memory under an oracle, and a workload of
+// random operations. One seed decides everything.
+//
+// cluster.cpp has birth, death and the clock, trouble.cpp the faults and their healing, workload.cpp the operations,
+// checks.cpp what is looked at in between.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/core.h>
+
+#include "core/core.hpp"
+#include "group/store_server.hpp"
+#include "links/sim/factory.hpp"
+#include "oracle.hpp"
+#include "rare.hpp"
+#include "runtime/virtual_port.hpp"
+#include "shape.hpp"
+#include "tap.hpp"
+
+namespace hixl::sim {
+
+struct Report {
+  std::uint64_t events = 0;
+  std::uint64_t operations = 0;
+  std::uint64_t trace_hash = 0;  ///< of every event of the world and every end of an operation
+  Duration simulated{};
+  RareCounts rare{};
+  std::optional<Violation> violation;
+};
+
+class Cluster {
+ public:
+  struct Settings {
+    std::vector<std::string> without{};  ///< kinds of trouble that are switched off: see Shape
+    bool narrate = false;                ///< a line on stdout for every post, end and fault
+  };
+  Cluster(std::uint64_t seed, const Settings& settings);
+  ~Cluster();
+  /// Safety under faults, then heal and liveness. Once.
+  [[nodiscard]] Report run();
+
+ private:
+  struct Life;       // one life of a rank
+  struct Operation;  // one operation of the workload
+  struct Part;       // one entry of it
+  struct ExchangeNote;
+  struct Turnover;
+  enum class Load : std::uint8_t { none, missing_pairs, full };
+
+  // ---- birth, death, time ----
+  void make_store();
+  [[nodiscard]] static std::uint64_t first_life(Rank rank) noexcept;
+  [[nodiscard]] Life& start(Rank rank);
+  void kill(Rank rank);
+  void replace(Rank rank);
+  void bury(Life& life);
+  void leave(Rank rank);
+  void on_left(Life& life);
+  void take_down();
+  /// Turns the world; true when nothing was open at the end (without load: as soon as nothing is open).
+  bool drive(Duration time, Load load);
+
+  // ---- trouble ----
+  void inject_faults();
+  void turn_over(Life& life);
+  void on_turned_over(const Turnover& note, const Result<void>& result);
+  void end_zombies();
+  void heal();
+  [[nodiscard]] bool every_pair_works() const;
+
+  // ---- workload ----
+  [[nodiscard]] bool posts(Life& life) const;
+  void turn_workload(Load load);
+  [[nodiscard]] bool waits_for(Rank waiting, Rank other) const;
+  void want_addresses(Life& life, Rank with);
+  void on_addresses(const ExchangeNote& note, PeerAddresses&& answer);
+  void forget_addresses(Rank a, Rank b);
+  /// `remote_slot`: into that one; nothing: any.
+  void post(Life& life, Rank to, std::optional<std::size_t> remote_slot);
+  void post_flush(Life& life, Rank to);
+  [[nodiscard]] bool add_part(Operation& operation, std::optional<std::size_t> remote_slot);
+  void draw_signal(Operation& operation);
+  [[nodiscard]] Result<void> submit(Operation& operation);
+  void on_refused_post(Operation& operation, const Error& error);
+  void on_end(Operation& operation, const Completion& completion);
+  void release(Operation& operation);
+  void judge_end(Operation& operation, const Completion& completion);
+  void judge_success(Operation& operation);
+  void judge_failure(Operation& operation, ErrorCode code);
+  void judge_flush(Operation& operation, const Completion& completion);
+  void reuse(Operation& operation, ErrorCode code);
+  void orphan(Operation& operation);
+
+  // ---- checks ----
+  void check_signals();
+  void complain(const char* invariant, const Memory& memory, std::size_t slot, Rank rank);
+  void check_memory(const Life& life);
+  void check_deadlines();
+  void check_links(Life& life);
+  void check_round();
+  void violate(const std::string& invariant, const std::string& text);
+  template <class... Args>
+  void say(fmt::format_string<Args...> format, Args&&... args) const {
+    if (!narrate_) return;
+    fmt::print("{:>12.6f} {}\n", std::chrono::duration<double>(world_.now() - Instant{}).count(),
+               fmt::format(format, std::forward<Args>(args)...));
+  }
+  void count(Rare which, std::uint64_t by = 1) noexcept { rare_.add(which, by); }
+
+  const bool narrate_;
+  Random random_;
+  Shape shape_;
+  RareCounts rare_;
+  runtime::VirtualWorld world_;
+  std::optional<links::SimFabric> fabric_;
+  TapBoard taps_;
+  bool faults_ = true;
+  runtime::EventPort* store_port_ = nullptr;
+  std::unique_ptr<runtime::Loop> store_loop_;
+  std::unique_ptr<group::StoreServer> store_;
+  std::string store_url_;
+  std::vector<std::unique_ptr<Life>> lives_;                   // all, dead ones too
+  std::vector<Life*> ranks_;                                   // the living, by rank; null: nobody
+  std::vector<std::uint32_t> births_;                          // by rank
+  std::map<std::uint64_t, std::shared_ptr<Memory>> memories_;  // by incarnation
+  std::vector<std::unique_ptr<Operation>> operations_;         // all: a callback that comes twice finds its operation
+  std::vector<Operation*> open_;                               // in order of posting
+  std::uint64_t ends_hash_ = 0;
+  std::uint64_t looks_ = 0;
+  std::optional<Violation> violation_;
+};
+
+}  // namespace hixl::sim

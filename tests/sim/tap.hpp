@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tap: a link around a link. Counts what passes between the peer room and its links, and loses, repeats and delays
+// fence messages. It changes nothing else, so that the actors on both sides cannot tell.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+
+#include "links/link.hpp"
+#include "rare.hpp"
+#include "shape.hpp"
+
+namespace hixl::sim {
+
+/// What all taps of a world share.
+struct TapBoard {
+  Random random;
+  ControlFaults faults{};
+  RareCounts& rare;
+  /// Sent, not completed when their link closed: only the target can tell. By rank, peer's rank, link, generation.
+  using Key = std::tuple<Rank, Rank, LinkId, LinkGen>;
+  std::map<Key, std::set<LinkSeq>> unresolved{};
+};
+
+[[nodiscard]] std::unique_ptr<links::LinkFactory> make_tap(TapBoard& board, Rank self,
+                                                           std::unique_ptr<links::LinkFactory> inner);
+
+}  // namespace hixl::sim

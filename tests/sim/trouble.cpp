@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the cluster does to its ranks, and how it demands that they get over it.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "cluster_parts.hpp"
+
+namespace hixl::sim {
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using Which = runtime::VirtualWorld::Which;
+
+/// The longest stop of a process, the lease, and the backoff of a link that failed often, which is up to 30 s, twice.
+constexpr seconds k_drain_max{90};
+constexpr seconds k_pairs_max{180};
+constexpr seconds k_zombie_patience{20};
+/// Beyond everything that may still be under way in a network that has healed: the late half of a break (3 s), a
+/// clog (2 s; 6 s from the cluster), a piece that the card holds back (2 s), a process that hangs (8 s).
+constexpr seconds k_calm{9};
+
+}  // namespace
+
+void Cluster::inject_faults() {
+  const auto draw = [&](std::uint32_t per_mille) -> Life* {
+    return random_.chance(per_mille) ? ranks_[random_.below(shape_.size)] : nullptr;
+  };
+  if (Life* life = draw(shape_.kill_per_mille)) kill(life->rank);
+  if (Life* life = draw(shape_.replace_per_mille); life != nullptr && posts(*life)) replace(life->rank);
+  if (Life* life = draw(shape_.leave_per_mille); life != nullptr && posts(*life)) leave(life->rank);
+  if (Life* life = draw(shape_.turnover_per_mille); life != nullptr && posts(*life)) turn_over(*life);
+  if (Life* life = draw(shape_.pause_per_mille)) {
+    const Duration time = milliseconds(random_.between(1, random_.chance(shape_.long_per_mille) ? 6000 : 300));
+    life->paused += time;
+    life->awake_at = std::max(life->awake_at, world_.now() + time);
+    if (time > life->lease) count(Rare::paused_beyond_lease);
+    say("rank {} is stopped for {} us", life->rank, time.count() / 1000);
+    world_.pause(*life->port, time);
+  }
+  Life* other = ranks_[random_.below(shape_.size)];
+  if (Life* life = draw(shape_.clog_per_mille); life != nullptr && other != nullptr && life != other) {
+    const Duration time = milliseconds(random_.between(1, random_.chance(shape_.long_per_mille) ? 6000 : 300));
+    const Which which = random_.chance(500) ? Which::one : Which::all;
+    say("nothing passes from rank {} to rank {} on {} for {} us", life->rank, other->rank,
+        which == Which::one ? "one connection" : "any connection", time.count() / 1000);
+    world_.clog(*life->port, *other->port, time, which);
+  }
+  if (Life* life = draw(shape_.reset_per_mille); life != nullptr && other != nullptr && life != other) {
+    const Which which = random_.chance(500) ? Which::one : Which::all;
+    say("{} between ranks {} and {} breaks", which == Which::one ? "one connection" : "every connection", life->rank,
+        other->rank);
+    world_.reset(*life->port, *other->port, which);
+  }
+  if (random_.chance(shape_.restart_per_mille)) {
+    const Rank rank = static_cast<Rank>(random_.below(shape_.size));
+    if (ranks_[rank] == nullptr) ranks_[rank] = &start(rank);
+  }
+}
+
+/// Takes the region away from everybody and registers the same memory anew.
+void Cluster::turn_over(Life& life) {
+  const auto exchanging = [&](Rank rank) {
+    return life.pairs[rank].exchanging || (ranks_[rank] != nullptr && ranks_[rank]->pairs[life.rank].exchanging);
+  };
+  for (Rank rank = 0; rank < shape_.size; ++rank) {
+    if (exchanging(rank)) return;  // it would publish what is about to go
+  }
+  life.turning = true;
+  say("rank {} deregisters region {} generation {}", life.rank, life.region.key.id, life.region.key.generation);
+  life.core->deregister(
+      life.region, seconds(600),
+      [](void* context, const Result<void>& result) {
+        const std::unique_ptr<Turnover> note(static_cast<Turnover*>(context));
+        note->cluster->on_turned_over(*note, result);
+      },
+      new Turnover{this, &life});
+}
+
+void Cluster::on_turned_over(const Turnover& note, const Result<void>& result) {
+  Life& life = *note.life;
+  if (life.dead || life.closing || life.leaving) return;
+  if (!result) return violate("S14", fmt::format("a region could not be deregistered: {}", result.error().message()));
+  count(Rare::regions_turned_over);
+  check_memory(life);
+  for (const Operation* operation : open_) {
+    for (const Part& part : operation->parts) {
+      if (operation->life != &life || part.copied) continue;
+      return violate("S10", fmt::format("operation {} is open although its region was released", operation->number));
+    }
+  }
+  // S10: what its peers have under way may end well, but may not write any more.
+  for (std::size_t slot = 0; slot < k_slots; ++slot) {
+    life.memory->freeze(slot);
+    if (life.memory->use(slot) == Memory::Use::quiet) life.memory->refill(slot, 0, k_slot_bytes, random_);
+  }
+  const auto region = life.core->register_memory(life.memory->data(), life.memory->size(), {});
+  HIXL_ASSERT(region.has_value());
+  life.region = *region;
+  say("rank {} registered region {} generation {}", life.rank, life.region.key.id, life.region.key.generation);
+  life.turning = false;
+  for (Rank rank = 0; rank < shape_.size; ++rank) forget_addresses(life.rank, rank);
+}
+
+bool Cluster::every_pair_works() const {
+  for (const Life* life : ranks_) {
+    if (life == nullptr) return false;
+    for (Rank to = 0; to < shape_.size; ++to) {
+      if (to != life->rank && life->pairs[to].successes_since_heal == 0) return false;
+    }
+  }
+  return true;
+}
+
+/// One that woke up when nobody held its rank has it again; its supervisor sees to that.
+void Cluster::end_zombies() {
+  for (const auto& life : lives_) {
+    if (!life->dead || life->left || !world_.alive(*life->port)) continue;
+    say("the zombie {:x} of rank {} is killed", life->core->incarnation(), life->rank);
+    world_.kill(*life->port);
+  }
+}
+
+/// Everything works again. Whatever is open must end, and every pair must be able to transfer.
+void Cluster::heal() {
+  faults_ = false;
+  say("the world heals");
+  world_.set_plan(runtime::FaultPlan{});
+  if (fabric_) fabric_->set_plan(links::SimPlan{});
+  taps_.faults = {};
+  if (!drive(k_drain_max, Load::none)) {
+    for (const Operation* operation : open_) {
+      violate("L1", fmt::format("operation {} of rank {} to rank {} did not end after healing", operation->number,
+                                operation->life->rank, operation->to));
+    }
+    return;
+  }
+  const Instant limit = world_.now() + k_pairs_max;
+  const Instant patience_over = world_.now() + k_zombie_patience;
+  while (!every_pair_works() && !violation_ && world_.now() < limit) {
+    static_cast<void>(drive(milliseconds(20), Load::missing_pairs));
+    if (world_.now() > patience_over) end_zombies();
+  }
+  for (const Life* life : ranks_) {
+    for (Rank to = 0; life != nullptr && to < shape_.size; ++to) {
+      const Knowledge& known = life->pairs[to];
+      if (to == life->rank || known.successes_since_heal > 0) continue;
+      violate("L1",
+              fmt::format("rank {} could not transfer to rank {} after healing (addresses {}, {}, last {})", life->rank,
+                          to, known.region ? "known" : "unknown", known.exchanging ? "exchanging" : "not exchanging",
+                          known.last_error.code == ErrorCode::ok ? "none" : known.last_error.message()));
+    }
+  }
+  if (violation_) return;
+  // By then every living target has met its peers again and has fenced itself: nothing old may land any more.
+  world_.run_for(k_calm);
+  say("what was quarantined is settled");
+  for (const auto& life : lives_) {
+    for (std::size_t slot = 0; slot < k_slots; ++slot) {
+      if (life->memory->use(slot) == Memory::Use::quarantined) life->memory->settle(slot);
+    }
+  }
+  static_cast<void>(drive(milliseconds(100), Load::full));
+  if (!drive(k_drain_max, Load::none)) violate("L1", "an operation of a healthy world did not end");
+  for (const auto& life : lives_) check_memory(*life);
+}
+
+}  // namespace hixl::sim
