@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hixl_bench: two ranks in this process, one question a command, one JSON line an answer. Bytes are verified.
+//   hixl_bench put_sync --link hccs --size 8
+//   hixl_bench put_async | put_large --link tcp | idle --seconds 10 | all
+#include <sys/resource.h>
+#include <sys/utsname.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <hixl/runtime.hpp>
+#include <hixl/store.hpp>
+
+#include "measure.hpp"
+
+namespace {
+
+using namespace hixl;
+using namespace hixl::bench;
+using nlohmann::json;
+
+struct Settings {
+  std::string link = "hccs";
+  std::uint64_t size = 8;
+  std::size_t rounds = 100'000;
+  double seconds = 10;
+  std::string json_file;
+  bool smoke = false;
+};
+
+template <class T>
+T need(Result<T> result) {
+  if (result) return std::move(*result);
+  std::cerr << "hixl_bench: " << result.error().message() << "\n";
+  std::exit(1);
+}
+void need(Result<void> result) {
+  if (result) return;
+  std::cerr << "hixl_bench: " << result.error().message() << "\n";
+  std::exit(1);
+}
+void need_bytes(bool equal) {
+  if (equal) return;
+  std::cerr << "hixl_bench: the bytes at the target are not the bytes that were put\n";
+  std::exit(1);
+}
+
+/// Rank 0 puts, rank 1 is put to. Windows of `size` bytes on both.
+class Pair {
+ public:
+  Pair(const std::string& link, std::size_t size, PollMode initiator, PollMode target) {
+    store_ = need(Store::create("tcp://127.0.0.1:0"));
+    for (Rank rank = 0; rank < 2; ++rank) {
+      RuntimeOptions options;
+      options.rank = rank;
+      options.world_size = 2;
+      options.store = store_->url();
+      options.links = {link == "tcp" ? LinkKind::tcp : LinkKind::hccs};
+      options.poll = rank == 0 ? initiator : target;
+      ranks_[rank] = need(Runtime::create(options));
+      regions_[rank] = need(ranks_[rank]->allocate(size));
+    }
+    std::thread other([this] {
+      const Rank zero[] = {0};
+      need(ranks_[1]->exchange(std::span(&regions_[1], 1), zero).front().result);
+    });
+    const Rank one[] = {1};
+    auto answers = ranks_[0]->exchange(std::span(&regions_[0], 1), one);
+    need(answers.front().result);
+    remote_ = answers.front().regions.front();
+    other.join();
+  }
+  Runtime& initiator() { return *ranks_[0]; }
+  std::byte* local() { return regions_[0].data; }
+  std::byte* target() { return regions_[1].data; }
+  [[nodiscard]] const RemoteRegion& remote() const { return remote_; }
+
+ private:
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Runtime> ranks_[2];
+  Region regions_[2];
+  RemoteRegion remote_;
+};
+
+json latency(Samples& samples) {
+  return {{"p50_us", samples.us(500)},
+          {"p90_us", samples.us(900)},
+          {"p99_us", samples.us(990)},
+          {"p999_us", samples.us(999)}};
+}
+
+json put_sync(const Settings& settings) {
+  Pair pair(settings.link, std::max<std::size_t>(settings.size, 4096), PollMode::adaptive, PollMode::adaptive);
+  Samples samples(settings.rounds);
+  for (std::size_t i = 0; i < settings.rounds + settings.rounds / 10; ++i) {
+    if (i % 1024 == 0) fill(pair.local(), settings.size, i);
+    const std::uint64_t start = now_ns();
+    const auto done = pair.initiator().put_sync(pair.local(), pair.remote().at(0), settings.size);
+    const std::uint64_t time = now_ns() - start;
+    if (!done) need(done);
+    if (i >= settings.rounds / 10) samples.add(time);
+    if (i % 1024 == 0) need_bytes(verify(pair.target(), settings.size, i));
+  }
+  json row = latency(samples);
+  row.update({{"bench", "put_sync"}, {"link", settings.link}, {"size", settings.size}, {"verified", true}});
+  return row;
+}
+
+json put_async(const Settings& settings) {
+  const double line_us = cache_line_round_trip_us(settings.rounds);
+  Pair pair(settings.link, 1U << 20U, PollMode::busy, PollMode::event);
+  constexpr std::size_t k_burst = 64;
+  fill(pair.local(), 4096, 3);
+  std::vector<Request> requests(k_burst);
+  for (Request& request : requests)
+    request = need(pair.initiator().put(pair.local(), pair.remote().at(0), settings.size));
+  need(wait_all(requests));
+  Samples one(settings.rounds);
+  Samples burst(settings.rounds / k_burst + 1);
+  const std::uint64_t allocated = allocations();
+  for (std::size_t i = 0; i < settings.rounds; ++i) {
+    const std::uint64_t start = now_ns();
+    auto request = pair.initiator().put(pair.local(), pair.remote().at(0), settings.size);
+    one.add(now_ns() - start);
+    if (!request) need(std::move(request));
+    need(request->wait());
+  }
+  for (std::size_t i = 0; i < settings.rounds / k_burst; ++i) {
+    const std::uint64_t start = now_ns();
+    for (Request& request : requests)
+      request = need(pair.initiator().put(pair.local(), pair.remote().at(0), settings.size));
+    burst.add((now_ns() - start) / k_burst);
+    need(wait_all(requests));
+  }
+  const std::uint64_t allocations_made = allocations() - allocated;
+  need_bytes(verify(pair.target(), settings.size, 3));
+  json row = latency(one);
+  row.update({{"bench", "put_async"},
+              {"link", settings.link},
+              {"size", settings.size},
+              {"burst_p50_us", burst.us(500)},
+              {"cache_line_round_trip_us", line_us},
+              {"ratio_one", one.us(500) / line_us},
+              {"ratio_burst", burst.us(500) / line_us},
+              {"allocations", allocations_made},
+              {"verified", true}});
+  return row;
+}
+
+json put_large(const Settings& settings) {
+  const std::size_t size = settings.size;
+  const std::size_t rounds = std::max<std::size_t>(3, settings.rounds / 2000);
+  Pair pair(settings.link, size, PollMode::adaptive, PollMode::adaptive);
+  fill(pair.local(), size, 1);
+  need(pair.initiator().put_sync(pair.local(), pair.remote().at(0), size));
+  Samples ratios(rounds), gbps(rounds), limits(rounds);
+  for (std::size_t i = 0; i < rounds; ++i) {
+    // Ours and the limit in turns, so that both meet the same machine.
+    fill(pair.local(), size, i);
+    const std::uint64_t start = now_ns();
+    double ours = 0;
+    if (settings.link == "tcp") {
+      constexpr std::size_t k_flight = 8;
+      std::vector<Request> requests;
+      for (std::size_t n = 0; n < k_flight; ++n) {
+        requests.push_back(need(pair.initiator().put(pair.local(), pair.remote().at(0), size)));
+      }
+      need(wait_all(requests));
+      ours = static_cast<double>(size * k_flight) / static_cast<double>(now_ns() - start);
+    } else {
+      need(pair.initiator().put_sync(pair.local(), pair.remote().at(0), size));
+      ours = static_cast<double>(size) / static_cast<double>(now_ns() - start);
+    }
+    need_bytes(verify(pair.target(), size, i));
+    const double limit =
+        settings.link == "tcp" ? raw_socket_gbps(size, 9) : memcpy_gbps(pair.target(), pair.local(), size, 1);
+    gbps.add(static_cast<std::uint64_t>(ours * 1e6));
+    limits.add(static_cast<std::uint64_t>(limit * 1e6));
+    ratios.add(static_cast<std::uint64_t>(ours / limit * 1e6));
+  }
+  return {{"bench", "put_large"},
+          {"link", settings.link},
+          {"size", size},
+          {"rounds", rounds},
+          {"gbps", gbps.us(500) / 1000},
+          {"limit_gbps", limits.us(500) / 1000},
+          {"limit", settings.link == "tcp" ? "raw socket" : "memcpy"},
+          {"ratio", ratios.us(500) / 1000},
+          {"verified", true}};
+}
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+json idle(const Settings& settings) {
+  Pair pair(settings.link, 4096, PollMode::adaptive, PollMode::adaptive);
+  need(pair.initiator().put_sync(pair.local(), pair.remote().at(0), 8));
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the loops fall asleep
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(settings.seconds));
+  const double used = cpu_seconds() - before;
+  return {{"bench", "idle"},
+          {"link", settings.link},
+          {"seconds", settings.seconds},
+          {"loops", 2},
+          {"cpu_percent_a_loop", used / settings.seconds * 100 / 2}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  std::string what = "all";
+  CLI::App app{"Benchmarks of the library on this machine; one JSON line a row."};
+  app.add_option("bench", what, "put_sync, put_async, put_large, idle or all")
+      ->check(CLI::IsMember({"put_sync", "put_async", "put_large", "idle", "all"}));
+  app.add_option("--link", settings.link, "hccs or tcp")->check(CLI::IsMember({"hccs", "tcp"}));
+  auto* size = app.add_option("--size", settings.size, "bytes");
+  app.add_option("--rounds", settings.rounds, "samples")->check(CLI::Range(100, 100'000'000));
+  app.add_option("--seconds", settings.seconds, "of the idle bench");
+  app.add_option("--json", settings.json_file, "also write all rows there");
+  app.add_flag("--smoke", settings.smoke, "few rounds: shows that it works");
+  CLI11_PARSE(app, argc, argv);
+  if (settings.smoke) {
+    settings.rounds = 2000;
+    settings.seconds = 0.5;
+  }
+  utsname kernel{};
+  uname(&kernel);
+  json rows = json::array();
+  const auto run = [&](json (*bench)(const Settings&), Settings with) {
+    json row = bench(with);
+    row["kernel"] = kernel.release;
+    row["compiler"] = __VERSION__;
+    row["commit"] = HIXL_COMMIT;
+    std::cout << row.dump() << std::endl;
+    rows.push_back(std::move(row));
+  };
+  const auto with = [&](const char* link, std::uint64_t bytes) {
+    Settings copy = settings;
+    copy.link = link;
+    copy.size = bytes;
+    return copy;
+  };
+  if (what == "all") {
+    run(put_sync, with("hccs", 8));
+    run(put_sync, with("hccs", 4096));
+    run(put_async, with("hccs", 8));
+    run(put_large, with("hccs", 16U << 20U));
+    run(put_large, with("tcp", 16U << 20U));
+    run(idle, with("hccs", 8));
+  } else if (what == "put_sync") {
+    run(put_sync, settings);
+  } else if (what == "put_async") {
+    run(put_async, settings);
+  } else if (what == "put_large") {
+    if (size->count() == 0) settings.size = 16U << 20U;
+    run(put_large, settings);
+  } else {
+    run(idle, settings);
+  }
+  if (!settings.json_file.empty()) {
+    std::ofstream out(settings.json_file);
+    out << rows.dump(2) << "\n";
+    if (!out) {
+      std::cerr << "hixl_bench: cannot write " << settings.json_file << "\n";
+      return 1;
+    }
+  }
+  return 0;
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How benchmarks measure: a clock, percentiles, position-dependent bytes, and the machine's own limits as baselines.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace hixl::bench {
+
+[[nodiscard]] inline std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
+}
+
+/// Sorted samples in nanoseconds.
+class Samples {
+ public:
+  explicit Samples(std::size_t expected) { values_.reserve(expected); }
+  void add(std::uint64_t value) { values_.push_back(value); }
+  /// per_mille 500: the median.
+  [[nodiscard]] double us(std::size_t per_mille);
+  [[nodiscard]] std::size_t size() const { return values_.size(); }
+
+ private:
+  std::vector<std::uint64_t> values_;
+  bool sorted_ = false;
+};
+
+void fill(std::byte* data, std::size_t size, std::uint64_t seed);
+[[nodiscard]] bool verify(const std::byte* data, std::size_t size, std::uint64_t seed);
+
+/// Calls of operator new in this process so far.
+[[nodiscard]] std::uint64_t allocations();
+
+// ---- the machine's limits ----
+/// Median round trip of one cache line between two spinning threads, µs.
+[[nodiscard]] double cache_line_round_trip_us(std::size_t rounds);
+/// Median GB/s of memcpy from `source` to `target`.
+[[nodiscard]] double memcpy_gbps(std::byte* target, const std::byte* source, std::size_t size, std::size_t rounds);
+/// A stream socket on loopback, Nagle off: GB/s of `count` messages of `size` bytes, one answer at the end.
+[[nodiscard]] double raw_socket_gbps(std::size_t size, std::size_t count);
+
+}  // namespace hixl::bench
