@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "proc.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+namespace hixl::test {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string of(pid_t pid, const char* what) { return "/proc/" + std::to_string(pid) + "/" + what; }
+
+std::string target_of(const fs::path& link) {
+  std::error_code ignored;  // a descriptor may be closed while we look
+  return fs::read_symlink(link, ignored).string();
+}
+
+}  // namespace
+
+std::size_t entries_of(const std::string& directory) {
+  std::error_code ignored;
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory, ignored), fs::directory_iterator()));
+}
+
+std::size_t open_descriptors(pid_t pid) { return entries_of(of(pid, "fd")); }
+
+std::size_t library_mappings(pid_t pid) {
+  std::ifstream maps(of(pid, "maps"));
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:hixl") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+std::uint16_t listening_port(pid_t pid) {
+  std::set<std::string> sockets;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(of(pid, "fd"), ignored)) sockets.insert(target_of(entry.path()));
+  std::ifstream table(of(pid, "net/tcp"));
+  std::string line;
+  std::getline(table, line);  // names of the columns
+  unsigned highest = 0;
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+    fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
+    constexpr const char* k_listening = "0A";
+    if (state != k_listening || sockets.count("socket:[" + inode + "]") == 0) continue;
+    highest = std::max(highest, static_cast<unsigned>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
+  }
+  return static_cast<std::uint16_t>(highest);
+}
+
+int open_window_of(std::size_t bytes) {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    if (target_of(entry.path()).find("memfd:hixl") == std::string::npos) continue;
+    struct stat about {};
+    if (stat(entry.path().c_str(), &about) != 0 || static_cast<std::size_t>(about.st_size) != bytes) continue;
+    return open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+  }
+  return -1;
+}
+
+bool process_exists(pid_t pid) { return ::kill(pid, 0) == 0; }
+
+}  // namespace hixl::test

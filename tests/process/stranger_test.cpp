@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Strangers at a rank's tcp port: noise, half a header, another version, silence, crowds. The rank goes on, says little
+// about it, serves its peers as before and gives every descriptor back.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include <doctest/doctest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "home.hpp"
+#include "wire/frame.hpp"
+#include "wire/messages.hpp"
+
+using namespace hixl;
+using namespace hixl::test;
+
+namespace {
+
+class Stranger {
+ public:
+  explicit Stranger(std::uint16_t port) : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    REQUIRE(fd_ >= 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  }
+  ~Stranger() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Stranger(Stranger&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Stranger& operator=(Stranger&&) = delete;
+
+  void send(ConstBytes bytes) { static_cast<void>(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
+  /// True when the rank has ended the connection, within k_patience. What it sends before is thrown away.
+  [[nodiscard]] bool is_turned_away() {
+    return eventually([this] {
+      std::byte buffer[512];
+      const ssize_t count = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+      return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+    });
+  }
+
+ private:
+  int fd_;
+};
+
+std::vector<std::byte> noise(std::size_t size, std::uint64_t seed) {
+  std::vector<std::byte> bytes(size);
+  fill_pattern(bytes.data(), size, seed);
+  return bytes;
+}
+
+std::vector<std::byte> hello_of_version(std::uint8_t version) {
+  wire::Hello hello;
+  hello.incarnation = hello.link_gen = 1;
+  hello.world_size = 2;
+  hello.tx_depth = hello.rx_depth = 32;
+  hello.lease_ms = 500;
+  std::vector<std::byte> frame(wire::k_header_bytes + wire::k_body_bytes_max);
+  ByteWriter writer(std::span<std::byte>(frame).subspan(wire::k_header_bytes));
+  encode(hello, writer);
+  const std::size_t body_bytes = writer.written().size();
+  wire::FrameHeader header;
+  header.version = version;
+  header.type = wire::FrameType::hello;
+  header.body_bytes = static_cast<std::uint32_t>(body_bytes);
+  header.body_crc = wire::crc32c(writer.written());
+  encode(header, std::span<std::byte>(frame).first<wire::k_header_bytes>());
+  frame.resize(wire::k_header_bytes + body_bytes);
+  return frame;
+}
+
+/// Good frames, but no hello.
+std::vector<std::byte> pings(std::size_t count) {
+  std::vector<std::byte> frames(count * wire::k_header_bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    encode(wire::FrameHeader{},
+           std::span<std::byte>(frames).subspan(i * wire::k_header_bytes).first<wire::k_header_bytes>());
+  }
+  return frames;
+}
+
+std::size_t lines_of(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+/// A rank on tcp with strangers at its door, while `home` keeps talking to it.
+struct Besieged {
+  Home home{2, "tcp"};
+  Guest guest{home, 1};
+  std::uint16_t port = listening_port(guest->pid());
+  std::size_t descriptors = 0;
+
+  Besieged() {
+    REQUIRE(port != 0);
+    require_traffic_both_ways(home, guest, 1);
+    descriptors = open_descriptors(guest->pid());
+  }
+  void require_unmoved() {
+    require_traffic_both_ways(home, guest, 2);
+    CHECK(eventually([&] { return open_descriptors(guest->pid()) == descriptors; }));
+    CHECK(home->counters().failed == 0);
+    CHECK(home->counters().link_failures == 0);
+    guest->tell("quit");
+    CHECK(guest->wait() == 0);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("P66 S10 noise of any length is turned away") {
+  Besieged siege;
+  std::vector<Stranger> strangers;
+  for (const std::size_t size : {1U, 63U, 64U, 65U, 1000U, 100'000U}) {
+    strangers.emplace_back(siege.port);
+    strangers.back().send(noise(size, size));
+    require_ok(siege.home->put_sync(siege.home.data(), siege.guest.remote().at(0), 70'000, k_patience));
+  }
+  for (Stranger& stranger : strangers) CHECK(stranger.is_turned_away());
+  siege.require_unmoved();
+}
+
+TEST_CASE("P66 half a header, and then nothing, is turned away") {
+  Besieged siege;
+  std::vector<Stranger> strangers;
+  const std::vector<std::byte> hello = hello_of_version(wire::k_version);
+  for (const std::size_t size : {std::size_t{1}, wire::k_header_bytes / 2, wire::k_header_bytes, hello.size() - 1}) {
+    strangers.emplace_back(siege.port);
+    strangers.back().send(ConstBytes(hello).first(size));
+  }
+  for (Stranger& stranger : strangers) CHECK(stranger.is_turned_away());
+  siege.require_unmoved();
+}
+
+TEST_CASE("S64 a hello of another version, and one for somebody else, are turned away") {
+  Besieged siege;
+  std::vector<Stranger> strangers;
+  for (const std::uint8_t version : {0, 1, 2, 255}) {
+    strangers.emplace_back(siege.port);
+    strangers.back().send(hello_of_version(version));
+  }
+  for (Stranger& stranger : strangers) CHECK(stranger.is_turned_away());
+  siege.require_unmoved();
+}
+
+TEST_CASE("S10 seventy silent connections keep nobody out for long") {
+  Besieged siege;
+  std::vector<Stranger> strangers;
+  for (int i = 0; i < 70; ++i) strangers.emplace_back(siege.port);
+  require_traffic_both_ways(siege.home, siege.guest, 5);
+  for (Stranger& stranger : strangers) CHECK(stranger.is_turned_away());
+  // The door is free again: a peer can come by tcp.
+  siege.require_unmoved();
+}
+
+TEST_CASE("S39 L4 a crowd of strangers does not fill the log") {
+  Besieged siege;
+  constexpr int k_crowd = 500;
+  constexpr std::size_t k_lines_max = 10;
+  for (int i = 0; i < k_crowd; ++i) {
+    Stranger stranger(siege.port);
+    switch (i % 3) {
+      case 0:
+        stranger.send(noise(200, 9));
+        break;
+      case 1:
+        stranger.send(hello_of_version(2));
+        break;
+      default:
+        stranger.send(pings(100));
+        break;
+    }
+    CHECK(stranger.is_turned_away());
+  }
+  const std::string log = siege.guest->log();
+  CHECK_MESSAGE(lines_of(log) <= k_lines_max, lines_of(log) << " lines, the first: " << log.substr(0, 200));
+  CHECK_MESSAGE(lines_of(log) > 0, "strangers are not mentioned at all");
+  siege.require_unmoved();
+}
