@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+#include "model.hpp"
+#include "policy.hpp"
+
+namespace pd {
+
+namespace {
+
+std::string parse_kill(const std::string& text, std::optional<Kill>& kill) {
+  const std::size_t at = text.find('@');
+  Kill parsed;
+  const auto number = [](std::string_view part, auto& value) {
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    return error == std::errc{} && end == part.data() + part.size();
+  };
+  const std::string_view view(text);
+  if (at == std::string::npos || !number(view.substr(0, at), parsed.decode) ||
+      !number(view.substr(at + 1), parsed.after_s)) {
+    return "--kill-decode: expected K@SECONDS";
+  }
+  kill = parsed;
+  return {};
+}
+
+std::string names_of_models() {
+  std::string text;
+  for (const Model& model : k_models) text += (text.empty() ? "" : ", ") + std::string(model.name);
+  return text;
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+  Parsed parsed;
+  Options& options = parsed.options;
+  std::string kill;
+  CLI::App app("Simulates a Prefill/Decode cluster: real processes, real KV geometry, every byte checked.");
+  app.add_option("--prefill", options.prefill, "Prefill ranks")->capture_default_str()->check(CLI::Range(1, 256));
+  app.add_option("--decode", options.decode, "Decode ranks")->capture_default_str()->check(CLI::Range(1, 256));
+  app.add_option("--model", options.model, names_of_models())
+      ->capture_default_str()
+      ->check([](const std::string& name) {
+        return find_model(name) ? std::string() : "no such model: " + name + " (" + names_of_models() + ")";
+      });
+  app.add_option("--trace", options.trace, "requests in the Mooncake JSONL format; none: made up from the seed");
+  app.add_option("--requests", options.requests, "at most so many requests");
+  app.add_option("--seed", options.seed, "seed of made-up requests")->capture_default_str();
+  app.add_option("--policy", options.policy, "round_robin, least_loaded, most_loaded")
+      ->capture_default_str()
+      ->check([](const std::string& name) { return make_policy(name) ? std::string() : "no such policy: " + name; });
+  app.add_option("--prefill-speed", options.prefill_tokens_per_s, "tokens a second of one Prefill")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 1e9));
+  app.add_option("--decode-speed", options.decode_tokens_per_s, "tokens a second of one sequence")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e9));
+  app.add_option("--scale", options.scale, "divide KV bytes by this; default: what fits memory and a minute")
+      ->check(CLI::Range(1.0, 1e9));
+  app.add_option("--speedup", options.speedup, "run the trace's clock faster; default: what fits a minute")
+      ->check(CLI::Range(1e-3, 1e9));
+  app.add_option("--seconds", options.seconds_max, "the run ends by then")
+      ->capture_default_str()
+      ->check(CLI::Range(1.0, 86'400.0));
+  app.add_option("--json", options.json, "write the report there");
+  app.add_option("--kill-decode", kill, "K@SECONDS: kill -9 Decode K then");
+  app.add_option("--rank-fd", parsed.rank_fd)->group("");  // internal
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_code = app.exit(error);
+    return parsed;
+  }
+  if (!kill.empty()) {
+    std::string problem = parse_kill(kill, options.kill);
+    if (problem.empty() && options.kill->decode >= options.decode) problem = "--kill-decode: no such Decode";
+    if (!problem.empty()) {
+      std::fprintf(stderr, "%s\n", problem.c_str());
+      parsed.exit_code = 2;
+    }
+  }
+  return parsed;
+}
+
+}  // namespace pd

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the Prefill/Decode simulator and reads its reports: pd_sim_test.py PATH_OF_hixl_pd_sim [TEST ...]"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = ""
+KEYS = {
+    "ranks", "prefill", "decode", "requests", "bytes", "verified_bytes", "reused_bytes", "corrupt", "errors", "wall_s",
+    "ttft_ms", "transfer_gbps", "overlap", "links", "policy", "model", "scale", "speedup",
+}
+# Deadline of an operation that names none. Errors that come much earlier come from the death, not from it.
+DEADLINE_MS = 30000
+
+
+def shared_memory():
+    return {name for name in os.listdir("/dev/shm") if "hixl" in name}
+
+
+class PdSim(unittest.TestCase):
+    def run_sim(self, *arguments, links=None, code=0):
+        with tempfile.TemporaryDirectory() as folder:
+            report = os.path.join(folder, "report.json")
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("HIXL_")}
+            if links:
+                environment["HIXL_LINKS"] = links
+            run = subprocess.run([PROGRAM, "--json", report, *arguments], env=environment, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=110, check=False)
+            self.assertEqual(run.returncode, code, run.stdout + run.stderr)
+            if not os.path.exists(report):
+                return None, run
+            with open(report, encoding="utf-8") as file:
+                return json.load(file), run
+
+    def check_clean(self, report, requests):
+        self.assertLessEqual(KEYS, set(report))
+        self.assertEqual(report["requests"], requests)
+        self.assertEqual(report["completed"], requests)
+        self.assertEqual(report["corrupt"], 0)
+        self.assertEqual(report["errors"], 0)
+        self.assertGreater(report["bytes"], 0)
+        self.assertEqual(report["verified_bytes"], report["bytes"])
+        self.assertGreaterEqual(sum(link["bytes"] for link in report["links"].values()), report["bytes"])
+
+    def test_every_byte_arrives(self):
+        report, run = self.run_sim("--prefill", "2", "--decode", "2", "--requests", "16", "--model", "llama3-8b",
+                                   "--scale", "256", "--speedup", "20")
+        self.check_clean(report, 16)
+        self.assertEqual(report["ranks"], 4)
+        self.assertGreater(report["reused_bytes"], 0)  # at least the system prompt
+        self.assertIn("speedup 20", run.stdout)
+        self.assertIn("scale 256", run.stdout)
+
+    def test_over_tcp_alone(self):
+        report, _ = self.run_sim("--requests", "8", "--model", "deepseek-r1", "--scale", "64", "--speedup", "20",
+                                 "--policy", "round_robin", links="tcp")
+        self.check_clean(report, 8)
+        self.assertEqual(list(report["links"]), ["tcp"])
+
+    def test_a_trace_file_and_what_is_reused(self):
+        lines = [{"timestamp": 0, "input_length": 1500, "output_length": 2, "hash_ids": [1, 2, 3]},
+                 {"timestamp": 3000, "input_length": 2048, "output_length": 2, "hash_ids": [1, 2, 3, 4]}]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
+            trace.write("".join(json.dumps(line) + "\n" for line in lines))
+            trace.flush()
+            report, _ = self.run_sim("--trace", trace.name, "--model", "qwen3-235b", "--scale", "1024")
+        self.check_clean(report, 2)
+        block = report["bytes"] // 4
+        self.assertEqual(report["bytes"], 4 * block)
+        self.assertEqual(report["reused_bytes"], 3 * block)
+
+    def test_a_wrong_trace_is_named(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
+            trace.write('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1]}\n')
+            trace.flush()
+            _, run = self.run_sim("--trace", trace.name, code=2)
+        self.assertIn(trace.name + ":1:", run.stderr)
+
+    def test_a_killed_decode_costs_its_own_requests_only(self):
+        before = shared_memory()
+        # Everything goes to Decode 0 until it dies, so it dies with transfers under way.
+        report, _ = self.run_sim("--prefill", "2", "--decode", "2", "--requests", "40", "--policy", "most_loaded",
+                                 "--scale", "512", "--speedup", "10", "--kill-decode", "0@1")
+        self.assertEqual(report["corrupt"], 0)
+        self.assertGreater(report["errors"], 0)
+        self.assertEqual(report["errors"], report["expected_errors"])
+        self.assertEqual(report["completed"] + report["errors"], report["requests"])
+        self.assertEqual(report["skipped"], 0)
+        self.assertGreater(report["completed"], 0)
+        self.assertLess(report["error_after_kill_ms_max"], DEADLINE_MS / 3)
+        self.assertEqual(shared_memory(), before)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)
