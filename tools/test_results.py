@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts one meson test log: test_results.py LOG BUILD prints "PASSED FAILED SKIPPED", then one line for each test that
+failed or was skipped.
+
+A test that can run only a part says so with a line "skipped: NAME: REASON", which counts as one skipped beside it. A
+test that cannot run at all prints its reason and ends with exit code 77.
+"""
+
+import json
+import os
+import re
+import sys
+
+PASSED = ("OK", "EXPECTEDFAIL")
+SKIPPED = ("SKIP", "IGNORED")
+
+
+def last_line(text):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def main():
+    path, build = sys.argv[1:]
+    if not os.path.exists(path):
+        print("no test ran", file=sys.stderr)
+        return 1
+    passed = failed = skipped = 0
+    notes = []
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            test = json.loads(line)
+            name = re.sub(r"^\S+:\S+ / ", "", test["name"])
+            output = test.get("stdout") or ""
+            if test["result"] in PASSED:
+                passed += 1
+            elif test["result"] in SKIPPED:
+                skipped += 1
+                notes.append(f"skipped: {build}: {name}: {last_line(output)}")
+            else:
+                failed += 1
+                notes.append(f"failed: {build}: {name}: {test['result'].lower()}")
+            for part in re.findall(r"\bskipped: (\S.*)", output):
+                skipped += 1
+                notes.append(f"skipped: {build}: {name}: {part.strip()}")
+    if passed + failed + skipped == 0:
+        print("no test ran", file=sys.stderr)
+        return 1
+    print(passed, failed, skipped)
+    print("\n".join(notes))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
