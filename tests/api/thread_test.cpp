@@ -269,16 +269,16 @@ struct Stopping {
   }
 };
 
-/// Each small transfer has a place of its own among those that can be under way; long ones share one, where the copy
-/// engine or the target's loop puts them in order.
+/// Each small transfer has a place of its own among those that can be under way. A thread's long ones share a place
+/// that is the thread's own: they are either waited for one by one or copied in order by the one copy engine.
 void post_until_stopped(Runtime& runtime, const Region& a, const RemoteRegion& region, Stopping& state,
                         std::size_t kind) {
-  constexpr std::size_t k_long = 100'000, k_short = 40, k_places = 512, k_long_at = 8 * k_places * 64,
-                        k_sink = 512U << 10U;
+  constexpr std::size_t k_long = 100'000, k_short = 40, k_places = 512, k_sink = 512U << 10U;
+  const std::size_t long_at = (1U << 20U) + kind * k_long;
   std::vector<Request> kept;
   for (std::uint64_t i = 0;; ++i) {
     const std::uint64_t size = i % 7 == 0 ? k_long : k_short;
-    const std::uint64_t at = i % 7 == 0 ? k_long_at : (kind * k_places + i % k_places) * 64;
+    const std::uint64_t at = i % 7 == 0 ? long_at : (kind * k_places + i % k_places) * 64;
     const RemoteAddress place = region.at(at);
     ErrorCode code = ErrorCode::ok;
     if (kind % 4 == 0) {
@@ -320,8 +320,8 @@ TEST_CASE("stop while eight threads post: every post ends, as done or STOPPED") 
     CAPTURE(text(links));
     for (int round = 0; round < rounds(25); ++round) {
       World world(2, links);
-      const auto a = world[0].allocate(1U << 20U);
-      const auto b = world[1].allocate(1U << 20U);
+      const auto a = world[0].allocate(3U << 20U);
+      const auto b = world[1].allocate(3U << 20U);
       const auto table = world.exchange_all({*a, *b});
       Stopping state;
       std::barrier start(9);
