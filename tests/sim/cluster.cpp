@@ -37,6 +37,9 @@ class VirtualDriver final : public runtime::Driver {
   bool added_ = false;
 };
 
+/// Between two starts of a process that finds its rank taken.
+constexpr Duration k_restart_pause = std::chrono::seconds(2);
+
 }  // namespace
 
 std::uint64_t Cluster::first_life(Rank rank) noexcept { return std::uint64_t{rank} << 32U; }
@@ -54,6 +57,7 @@ Cluster::Cluster(std::uint64_t seed, const Settings& settings)
   make_store();
   ranks_.resize(shape_.size);
   births_.resize(shape_.size);
+  restart_at_.resize(shape_.size);
   for (Rank rank = 0; rank < shape_.size; ++rank) ranks_[rank] = &start(rank);
 }
 
@@ -181,8 +185,11 @@ bool Cluster::drive(Duration time, Load load) {
         on_left(*life);
       } else if (!std::exchange(life->joined, life->joined || life->core->joined().done()) && life->joined &&
                  !life->core->joined().query()) {
-        say("rank {} could not join and exits", life->rank);  // a zombie holds the rank
-        kill(life->rank);
+        say("rank {} could not join and exits", life->rank);
+        count(Rare::rank_taken);
+        restart_at_[life->rank] = world_.now() + k_restart_pause;
+        world_.kill(*life->port);
+        bury(*life);
       }
     }
     if (load == Load::none && open_.empty()) return true;
@@ -191,7 +198,7 @@ bool Cluster::drive(Duration time, Load load) {
       inject_faults();
     } else {
       for (Rank rank = 0; rank < shape_.size; ++rank) {
-        if (ranks_[rank] == nullptr) ranks_[rank] = &start(rank);
+        if (ranks_[rank] == nullptr && world_.now() >= restart_at_[rank]) ranks_[rank] = &start(rank);
       }
     }
     const Instant next = world_.now() + (faults_ ? shape_.look : Duration(std::chrono::milliseconds(5)));

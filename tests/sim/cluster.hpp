@@ -129,6 +129,7 @@ class Cluster {
   std::vector<std::unique_ptr<Life>> lives_;                   // all, dead ones too
   std::vector<Life*> ranks_;                                   // the living, by rank; null: nobody
   std::vector<std::uint32_t> births_;                          // by rank
+  std::vector<Instant> restart_at_;                            // by rank: not before
   std::map<std::uint64_t, std::shared_ptr<Memory>> memories_;  // by incarnation
   std::vector<std::unique_ptr<Operation>> operations_;         // all: a callback that comes twice finds its operation
   std::vector<Operation*> open_;                               // in order of posting

@@ -28,6 +28,7 @@ namespace hixl::sim {
   X(killed, true, "kills")                                                           \
   X(left, true, "ranks that left in order")                                          \
   X(replaced, true, "ranks taken by a new life while the old one still lived")       \
+  X(rank_taken, false, "new lives that found their rank held by an older one")       \
   X(restarted, true, "new lives of ranks")                                           \
   X(paused_beyond_lease, false, "stops of a process for longer than the lease")      \
   X(regions_turned_over, true, "regions deregistered under load")                    \

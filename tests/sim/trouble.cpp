@@ -57,7 +57,7 @@ void Cluster::inject_faults() {
   }
   if (random_.chance(shape_.restart_per_mille)) {
     const Rank rank = static_cast<Rank>(random_.below(shape_.size));
-    if (ranks_[rank] == nullptr) ranks_[rank] = &start(rank);
+    if (ranks_[rank] == nullptr && world_.now() >= restart_at_[rank]) ranks_[rank] = &start(rank);
   }
 }
 
@@ -115,12 +115,14 @@ bool Cluster::every_pair_works() const {
   return true;
 }
 
-/// One that woke up when nobody held its rank has it again; its supervisor sees to that.
+/// A zombie and its successor may have taken the rank from each other, and then others hold either of them for dead,
+/// for good. Their supervisor ends both and starts the rank once more.
 void Cluster::end_zombies() {
   for (const auto& life : lives_) {
     if (!life->dead || life->left || !world_.alive(*life->port)) continue;
     say("the zombie {:x} of rank {} is killed", life->core->incarnation(), life->rank);
     world_.kill(*life->port);
+    if (ranks_[life->rank] != nullptr) kill(life->rank);
   }
 }
 
