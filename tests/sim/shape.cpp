@@ -36,10 +36,15 @@ Shape Shape::draw(Random& random) {
   shape.leave_per_mille = rate(5);
   shape.replace_per_mille = rate(3);
   shape.restart_per_mille = static_cast<std::uint32_t>(random.between(1, 30));
-  shape.pause_per_mille = rate(10);
-  shape.clog_per_mille = rate(15);
-  shape.reset_per_mille = rate(25);
-  shape.long_per_mille = rate(600);
+  shape.pause_per_mille = rate(15);
+  shape.clog_per_mille = rate(40);
+  if (shape.clog_per_mille > 0 && random.chance(500)) {
+    // Deadlines that are over while a connection stands still: what it carries must not come after the end.
+    shape.hurry_per_mille = static_cast<std::uint32_t>(random.between(300, 900));
+    shape.hurry_max = microseconds(random.between(1'000, 100'000));
+  }
+  shape.reset_per_mille = rate(40);
+  shape.long_per_mille = static_cast<std::uint32_t>(random.between(0, 500));
   shape.turnover_per_mille = rate(20);
   shape.control = {.lost_per_mille = rate(400), .twice_per_mille = rate(400), .held_per_mille = rate(400)};
   return shape;

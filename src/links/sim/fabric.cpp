@@ -49,7 +49,7 @@ SimPlan SimPlan::draw(Random& random) {
   plan.delay_max = plan.delay_min + Duration(random.between(0, random.chance(300) ? 20'000'000 : 200'000));
   plan.piece_bytes_max = static_cast<std::uint32_t>(random.between(64, 4096));
   plan.twice_per_mille = rate(300);
-  plan.late_per_mille = rate(5);
+  plan.late_per_mille = rate(20);
   plan.busy_per_mille = rate(300);
   plan.break_per_mille = rate(30);
   plan.one_sided_per_mille = rate(500);
