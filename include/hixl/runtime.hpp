@@ -16,32 +16,12 @@
 #include <hixl/options.hpp>
 #include <hixl/request.hpp>
 #include <hixl/result.hpp>
+#include <hixl/transfer.hpp>
 #include <hixl/types.hpp>
 
 struct uv_loop_s;  // libuv's loop, by name only: programs that embed the runtime hand in their own
 
 namespace hixl {
-
-struct OpOptions {
-  Timeout timeout = k_default_timeout;
-  Callback callback{};          ///< with a callback the slot frees itself at the end
-  std::uint64_t user_data = 0;  ///< handed to the callback
-};
-
-/// One entry of a batch. Entries of a batch are not ordered among each other.
-struct BatchEntry {
-  TransferVerb verb = TransferVerb::put;
-  void* local = nullptr;
-  RemoteAddress remote{};
-  std::uint64_t size = 0;
-};
-
-/// An 8-byte word in a remote region that is changed after the bytes of a put are visible there.
-struct Signal {
-  RemoteAddress word{};  ///< 8-byte aligned
-  std::uint64_t value = 1;
-  SignalOp op = SignalOp::set;
-};
 
 /// Owner: the program. Threads: every function may be called from any thread unless it says otherwise.
 /// Completion: as promised per operation. Close: stop(), then destruction; requests may outlive the object.
