@@ -43,7 +43,8 @@ class Request {
   Request(runtime::RequestTable& table, std::uint32_t slot, std::uint32_t generation) noexcept;
   Request(const Request& other) noexcept;
   Request(Request&& other) noexcept;
-  Request& operator=(Request other) noexcept;
+  Request& operator=(const Request& other) noexcept;
+  Request& operator=(Request&& other) noexcept;
   ~Request();
   /// One that has ended already and was looked at.
   [[nodiscard]] static Request ended(const Result<void>& result) noexcept {
@@ -65,9 +66,11 @@ class Request {
 
  private:
   friend class runtime::RequestTable;
+  [[nodiscard]] std::uint32_t slot() const noexcept { return static_cast<std::uint32_t>(life_); }
+  [[nodiscard]] std::uint32_t generation() const noexcept { return static_cast<std::uint32_t>(life_ >> 32U); }
+  void take(Request& other) noexcept;
   runtime::RequestTable* table_ = nullptr;  // null once the end has been seen
-  std::uint32_t slot_ = 0;
-  std::uint32_t generation_ = 0;
+  std::uint64_t life_ = 0;                  // slot, and its generation above 32 bits
   bool seen_ = false;
   Error error_{};
 };

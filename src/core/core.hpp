@@ -115,6 +115,10 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank,
                                          const RemoteAddress& data, std::uint64_t size);
   [[nodiscard]] Result<memory::RemoteView> resolve(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
+  void fetch_slot(std::uint32_t slot) noexcept;
+  [[nodiscard]] Result<void> fill_transfer(std::uint32_t slot, TransferVerb verb, const void* local,
+                                           const RemoteAddress& remote, std::uint64_t size, const Signal* signal,
+                                           const OpOptions& options);
   [[nodiscard]] Result<Request> submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired);
   [[nodiscard]] std::optional<Result<void>> try_lane(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                                      std::uint64_t size);
@@ -148,8 +152,8 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<peer::Operation[]> operations_;
   std::unique_ptr<std::byte[]> inline_bytes_;  // max_inline a slot
 
-  // Loop.
-  Counters counters_{};
+  // Loop, on cache lines of its own: callers read what is above with every post.
+  alignas(64) Counters counters_{};
   std::vector<std::unique_ptr<links::LinkFactory>> factories_;
   std::unique_ptr<group::StoreServer> store_;
   std::unique_ptr<group::Membership> membership_;

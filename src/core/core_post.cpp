@@ -87,13 +87,13 @@ Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void*
                               std::uint64_t size) {
   const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);
   if (!view) return fail(view.error());
-  entry = {.verb = verb,
-           .local = static_cast<std::byte*>(const_cast<void*>(local)),
-           .device = &memory::host_device(),
-           .region = view->key,
-           .token = view->token,
-           .offset = view->offset,
-           .size = size};
+  entry.verb = verb;
+  entry.local = static_cast<std::byte*>(const_cast<void*>(local));
+  entry.device = &memory::host_device();
+  entry.region = view->key;
+  entry.token = view->token;
+  entry.offset = view->offset;
+  entry.size = size;
   return {};
 }
 
@@ -122,46 +122,57 @@ Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, R
   return {};
 }
 
+/// What a post writes of its slot was last written by the loop: asked for now, it is here when the checks are done.
+void Core::fetch_slot(std::uint32_t slot) noexcept {
+  const auto* posted = reinterpret_cast<const std::byte*>(&operations_[slot].slot);
+  runtime::prefetch_for_write(posted);
+  runtime::prefetch_for_write(posted + peer::k_cache_line_bytes);
+  runtime::prefetch_for_write(inline_bytes_.get() + std::size_t{slot} * options_.max_inline);
+}
+
 Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
                            const Signal* signal, const OpOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  const auto deadline = deadline_of(options.timeout);
-  if (!deadline) return fail(deadline.error());
-  peer::Entry entry;
-  if (const auto filled = fill_entry(entry, verb, local, remote, size); !filled) return fail(filled.error());
-  peer::SignalEntry signal_entry;
-  if (signal != nullptr) {
-    if (const auto filled = fill_signal(signal_entry, *signal, remote.rank, remote, size); !filled) {
-      return fail(filled.error());
-    }
-  }
-  const bool copied_here = verb == TransferVerb::put && size <= options_.max_inline;
-  memory::Pin pin;
-  if (!copied_here) {
-    auto pinned = pin_local(local, size);
-    if (!pinned) return fail(pinned.error());
-    pin = std::move(*pinned);
-    if (pin) entry.device = &pin.device();
-  } else if (local == nullptr && size > 0) {
-    return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
-  }
   const auto acquired = requests_->acquire();
   if (!acquired) return fail(acquired.error());
-  peer::Operation& operation = operations_[acquired->slot];
+  fetch_slot(acquired->slot);
+  if (const auto filled = fill_transfer(acquired->slot, verb, local, remote, size, signal, options); !filled) {
+    operations_[acquired->slot].reset();
+    requests_->abandon(acquired->slot);
+    return fail(filled.error());
+  }
+  return submit(operations_[acquired->slot], *acquired);
+}
+
+/// Writes the operation in place: a copy on the stack that is read back in wider pieces than it was written in would
+/// have to wait until all earlier stores, to lines that the loop held, are through.
+Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const void* local, const RemoteAddress& remote,
+                                 std::uint64_t size, const Signal* signal, const OpOptions& options) {
+  peer::Operation& operation = operations_[slot];
+  const auto deadline = deadline_of(options.timeout);
+  if (!deadline) return fail(deadline.error());
+  if (const auto filled = fill_entry(operation.single, verb, local, remote, size); !filled) return filled;
+  if (signal != nullptr) {
+    const auto filled = fill_signal(operation.signal, *signal, remote.rank, remote, size);
+    if (!filled) return filled;
+  }
+  if (verb == TransferVerb::get || size > options_.max_inline) {
+    auto pinned = pin_local(local, size);
+    if (!pinned) return fail(pinned.error());
+    if (*pinned) operation.single.device = &pinned->device();
+    operation.pin = std::move(*pinned);
+  } else if (size > 0) {
+    if (local == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
+    std::byte* bytes = inline_bytes_.get() + std::size_t{slot} * options_.max_inline;
+    memory::copy(memory::host_device(), bytes, memory::host_device(), static_cast<const std::byte*>(local), size);
+    operation.single.local = bytes;
+  }
   operation.kind = peer::Operation::Kind::transfer;
   operation.rank = remote.rank;
-  if (copied_here && size > 0) {
-    std::byte* bytes = inline_bytes_.get() + std::size_t{acquired->slot} * options_.max_inline;
-    memory::copy(memory::host_device(), bytes, memory::host_device(), entry.local, size);
-    entry.local = bytes;
-  }
-  operation.single = entry;
-  operation.pin = std::move(pin);
-  operation.signal = signal_entry;
   operation.deadline = *deadline;
   operation.callback = options.callback;
   operation.user_data = options.user_data;
-  return submit(operation, *acquired);
+  return {};
 }
 
 Result<Request> Core::post_batch(std::span<const BatchEntry> entries, const OpOptions& options) {
@@ -228,7 +239,7 @@ Result<Request> Core::post_flush(Rank rank, const OpOptions& options) {
 
 Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired) {
   operation.slot = acquired.slot;
-  if (!loop_->mailbox().post({.target = this, .kind = k_mail_operation, .a = acquired.slot, .b = 0})) {
+  if (!loop_->mailbox().post(this, k_mail_operation, acquired.slot, 0)) {
     operation.reset();
     requests_->abandon(acquired.slot);
     return fail(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
@@ -238,7 +249,7 @@ Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::
     requests_->abandon(acquired.slot);
     return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
   }
-  return Request(*requests_, acquired.slot, acquired.generation);
+  return Result<Request>(tl::in_place, *requests_, acquired.slot, acquired.generation);
 }
 
 void Core::start_operation(peer::Operation& operation) {

@@ -71,6 +71,10 @@ Core::Core(const RuntimeOptions& options, Parts parts)
 
 Result<void> Core::build() {
   loop_ = std::make_unique<runtime::Loop>(parts_.driver->port(), seed_, options_.requests_max + k_call_mail);
+  if (parts_.driver->own_thread() && options_.poll != PollMode::event) {
+    // Where the kernel does not offer it, posts are somewhat slower.
+    static_cast<void>(loop_->mailbox().wakeup().let_sleeper_pay());
+  }
   requests_ = std::make_unique<runtime::RequestTable>(options_.requests_max, loop_.get());
   operations_ = std::make_unique<peer::Operation[]>(options_.requests_max);
   inline_bytes_ = std::make_unique<std::byte[]>(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));

@@ -138,6 +138,7 @@ Result<void> Core::stop_and_join(Timeout timeout) {
     parts_.driver->stop({});
     parts_.driver->join();
     life_.store(Life::stopped, std::memory_order_seq_cst);
+    loop_->mailbox().wakeup().barrier();  // whoever posts and is not seen here sees that it came too late
     while (loop_->mailbox().drain(SIZE_MAX) > 0) {
     }
   }

@@ -10,50 +10,56 @@
 namespace hixl {
 
 Request::Request(runtime::RequestTable& table, std::uint32_t slot, std::uint32_t generation) noexcept
-    : table_(&table), slot_(slot), generation_(generation) {}
+    : table_(&table), life_(std::uint64_t{generation} << 32U | slot) {}
 
 Request::Request(const Request& other) noexcept
-    : table_(other.table_),
-      slot_(other.slot_),
-      generation_(other.generation_),
-      seen_(other.seen_),
-      error_(other.error_) {
-  if (table_ == nullptr || table_->add_reference(slot_, generation_)) return;
+    : table_(other.table_), life_(other.life_), seen_(other.seen_), error_(other.error_) {
+  if (table_ == nullptr || table_->add_reference(slot(), generation())) return;
   // Somebody has seen the end of it, so the copy could only ever answer this.
   table_ = nullptr;
   seen_ = true;
   error_ = Error(ErrorCode::invalid_request);
 }
 
-Request::Request(Request&& other) noexcept : Request() { swap(*this, other); }
+Request::Request(Request&& other) noexcept { take(other); }
 
-Request& Request::operator=(Request other) noexcept {
-  swap(*this, other);
+Request& Request::operator=(const Request& other) noexcept { return *this = Request(other); }
+
+Request& Request::operator=(Request&& other) noexcept {
+  if (this == &other) return *this;
+  if (table_ != nullptr) table_->drop_reference(slot(), generation());
+  take(other);
   return *this;
 }
 
+/// Word by word, as the constructor wrote them: read in wider pieces, the words would have to wait for every store that
+/// is still under way, those of the post included.
+void Request::take(Request& other) noexcept {
+  table_ = std::exchange(other.table_, nullptr);
+  life_ = other.life_;
+  seen_ = std::exchange(other.seen_, false);
+  if (seen_) error_ = other.error_;
+}
+
 Request::~Request() {
-  if (table_ != nullptr) table_->drop_reference(slot_, generation_);
+  if (table_ != nullptr) table_->drop_reference(slot(), generation());
 }
 
 void swap(Request& a, Request& b) noexcept {
-  using std::swap;
-  swap(a.table_, b.table_);
-  swap(a.slot_, b.slot_);
-  swap(a.generation_, b.generation_);
-  swap(a.seen_, b.seen_);
-  swap(a.error_, b.error_);
+  Request held(std::move(a));
+  a = std::move(b);
+  b = std::move(held);
 }
 
 bool Request::done() {
   if (table_ == nullptr) return true;
-  switch (table_->look(slot_, generation_, error_)) {
+  switch (table_->look(slot(), generation(), error_)) {
     case runtime::RequestTable::Look::pending:
       return false;
     case runtime::RequestTable::Look::ended:
       break;
     case runtime::RequestTable::Look::invalid:
-      table_->drop_reference(slot_, generation_);
+      table_->drop_reference(slot(), generation());
       error_ = Error(ErrorCode::invalid_request);
       break;
   }

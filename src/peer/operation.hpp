@@ -57,6 +57,8 @@ struct Chunk {
   bool signal = false;       ///< not bytes but the signal of the operation
 };
 
+inline constexpr std::size_t k_cache_line_bytes = 64;
+
 struct OpenTag;
 struct ReadyTag;
 
@@ -78,18 +80,19 @@ class OperationTimer : public runtime::Timer {
 struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   enum class Kind : std::uint8_t { transfer, flush };
 
-  // ---- filled by the posting thread ----
-  std::uint32_t slot = 0;
-  Kind kind = Kind::transfer;
+  // ---- filled by the posting thread. What every post writes comes first, in two cache lines: the loop wrote them
+  // last, and the poster pays for fetching them. ----
+  alignas(k_cache_line_bytes) std::uint32_t slot = 0;
   Rank rank = k_no_rank;
-  Entry single{};
-  std::vector<Entry> batch;       ///< keeps its capacity from life to life
-  std::vector<memory::Pin> pins;  ///< of a batch
-  memory::Pin pin;
-  SignalEntry signal{};
+  Kind kind = Kind::transfer;
   Instant deadline{};
   Callback callback{};
   std::uint64_t user_data = 0;
+  Entry single{};
+  memory::Pin pin;
+  SignalEntry signal{};
+  std::vector<Entry> batch;       ///< keeps its capacity from life to life
+  std::vector<memory::Pin> pins;  ///< of a batch
 
   // ---- loop ----
   OpId op_id = 0;

@@ -21,12 +21,12 @@ constexpr Duration k_long_turn = std::chrono::milliseconds(50);
 
 Loop::Loop(EventPort& port, std::uint64_t seed, std::size_t mail_capacity)
     : port_(port),
+      thread_(std::make_shared<LoopThread>()),
+      mailbox_(port, mail_capacity),
       random_(seed),
       now_(port.now()),
       turned_(now_),
-      mailbox_(port, mail_capacity),
-      timers_(now_),
-      thread_(std::make_shared<LoopThread>()) {}
+      timers_(now_) {}
 
 Loop::~Loop() { thread_->unbind(); }
 

@@ -114,18 +114,20 @@ class Loop final {
   bool run_tasks();
   void measure_turn();
 
+  // What other threads read comes first, the rest on cache lines of its own: the loop writes there every turn, and a
+  // posting thread would wait for each such line.
   EventPort& port_;
-  Random random_;
+  std::shared_ptr<LoopThread> thread_;
+  Mailbox mailbox_;
+  alignas(64) Random random_;
   Instant now_;
   Instant turned_;  // now_ of the last turn
   Duration lag_{0};
   Duration longest_turn_{0};
   bool turning_ = false;
-  Mailbox mailbox_;
   TimerWheel timers_;
   List<Task, TaskTag> tasks_;
   List<Poller, PollerTag> pollers_;
-  std::shared_ptr<LoopThread> thread_;
 };
 
 }  // namespace hixl::runtime

@@ -11,9 +11,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 
 #include "base/assert.hpp"
 #include "runtime/event_port.hpp"
+#include "runtime/process_barrier.hpp"
 
 namespace hixl::runtime {
 
@@ -39,10 +41,27 @@ using MailQueue = moodycamel::ConcurrentQueue<Mail, Traits>;
 
 }  // namespace
 
+bool Wakeup::let_sleeper_pay() noexcept { return sleeper_pays_ = prepare_process_barrier(); }
+
 void Wakeup::notify() noexcept {
-  // An addition of nothing, because it must be a read-modify-write and x86 has no cheaper one that gives the value.
-  if (asleep_.fetch_add(0, std::memory_order_seq_cst) == 0) return;
+  if (sleeper_pays_) {
+    // The message is stored, this is loaded; the loop's barrier falls before both, between them, or after both.
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (asleep_.load(std::memory_order_relaxed) == 0) return;
+  } else if (asleep_.fetch_add(0, std::memory_order_seq_cst) == 0) {
+    // An addition of nothing, because it must be a read-modify-write and x86 has no cheaper one that gives the value.
+    return;
+  }
   if (asleep_.exchange(0, std::memory_order_seq_cst) != 0) port_.wake();
+}
+
+void Wakeup::asleep() noexcept {
+  asleep_.exchange(1, std::memory_order_seq_cst);
+  barrier();
+}
+
+void Wakeup::barrier() noexcept {
+  if (sleeper_pays_) process_barrier();
 }
 
 struct Mailbox::Queue {
@@ -57,11 +76,19 @@ struct Mailbox::Queue {
   std::array<Mail, k_batch> batch;
 };
 
-Mailbox::Mailbox(EventPort& port, std::size_t capacity) : wakeup_(port), queue_(std::make_unique<Queue>(capacity)) {}
+Mailbox::Mailbox(EventPort& port, std::size_t capacity) : queue_(std::make_unique<Queue>(capacity)), wakeup_(port) {}
 Mailbox::~Mailbox() = default;
 
-bool Mailbox::post(const Mail& mail) noexcept {
-  HIXL_ASSERT(mail.target != nullptr);
+bool Mailbox::post(MailTarget* target, std::uint32_t kind, std::uint32_t a, std::uint64_t b) noexcept {
+  HIXL_ASSERT(target != nullptr);
+  // Written as the queue's copy reads it: a read that is wider than the writes before it has to wait until these, and
+  // with them all earlier stores of this thread, are through to the cache.
+  using Vector __attribute__((vector_size(16), may_alias)) = std::uint64_t;
+  const Vector head = {reinterpret_cast<std::uint64_t>(target), kind | std::uint64_t{a} << 32U};
+  alignas(16) Mail mail;
+  static_assert(offsetof(Mail, kind) == 8 && offsetof(Mail, a) == 12 && offsetof(Mail, b) == sizeof(head));
+  *reinterpret_cast<Vector*>(&mail) = head;
+  mail.b = b;
   if (!queue_->mail.try_enqueue(mail)) {
     // Either the mailbox is full, or so many threads post that their partly used blocks hold all the room. Only the
     // latter allocates: one block, which stays. The number of such blocks is bounded by the number of threads.

@@ -31,18 +31,27 @@ struct Mail {
   std::uint64_t b = 0;
 };
 
-/// Whether the loop sleeps, and how to end that. The flag is only touched by seq_cst read-modify-writes: the sender's
-/// comes after its message, the loop's before its last look, so one of them sees the other.
+/// Whether the loop sleeps, and how to end that. The sender's look at the flag comes after its message, the loop's last
+/// look for messages after its change of the flag, so one of them sees the other. Two ways to order that: both sides
+/// touch the flag by seq_cst read-modify-writes only; or the loop makes the barrier for both (let_sleeper_pay()).
 class Wakeup {
  public:
   explicit Wakeup(EventPort& port) : port_(port) {}
+  /// Before the first message. From now on a sender pays nothing but a look at the flag: the read-modify-write would
+  /// make it wait until its message is through to the memory, about the time of a cache line's round trip. For loops
+  /// that seldom sleep, since each sleep takes a system call more. False: this kernel does not offer it.
+  bool let_sleeper_pay() noexcept;
   /// Thread-safe. Call after the message can be seen. No system call while the loop is awake.
   void notify() noexcept;
-  void asleep() noexcept { asleep_.exchange(1, std::memory_order_seq_cst); }
+  void asleep() noexcept;
   void awake() noexcept { asleep_.exchange(0, std::memory_order_seq_cst); }
+  /// Orders what the caller did before it against every sender's message: a sender whose message the caller does not
+  /// see afterwards will see, once notify() has returned, what the caller did.
+  void barrier() noexcept;
 
  private:
   EventPort& port_;
+  bool sleeper_pays_ = false;
   alignas(64) std::atomic<std::uint32_t> asleep_{0};
 };
 
@@ -55,7 +64,8 @@ class Mailbox {
 
   /// Thread-safe, never blocks. No allocation after a thread's first post (with up to 64 posting threads; beyond that
   /// a block now and then). False when `capacity` messages or more wait; nothing was posted then.
-  [[nodiscard]] bool post(const Mail& mail) noexcept;
+  [[nodiscard]] bool post(const Mail& mail) noexcept { return post(mail.target, mail.kind, mail.a, mail.b); }
+  [[nodiscard]] bool post(MailTarget* target, std::uint32_t kind, std::uint32_t a, std::uint64_t b) noexcept;
   /// Loop thread, not from on_mail(): delivers at most `budget`; the count delivered.
   std::size_t drain(std::size_t budget);
   /// Thread-safe. Exact for messages whose post() is ordered before this call.
@@ -64,8 +74,9 @@ class Mailbox {
 
  private:
   struct Queue;
-  Wakeup wakeup_;
+  // First, and not behind the flag: a sender reads it, and what follows a mailbox is its loop's.
   std::unique_ptr<Queue> queue_;
+  Wakeup wakeup_;
 };
 
 }  // namespace hixl::runtime

@@ -143,10 +143,17 @@ Result<RequestTable::Acquired> RequestTable::acquire() noexcept {
   if (slot == k_slots_max) return fail(ErrorCode::busy, {.limit = count_});
   std::atomic<Word>& state = slots_[slot].state;
   // Only the one who took the slot from the free list changes its generation.
-  const std::uint32_t life = generation(state.load(std::memory_order_relaxed)) + 1;
-  const Word before =
-      state.exchange((Word{life} << k_generation_shift) | k_one_reference | k_pending, std::memory_order_acq_rel);
-  if (references(before) != 0) strays_.fetch_add(references(before), std::memory_order_relaxed);
+  const Word free = state.load(std::memory_order_acquire);
+  const std::uint32_t life = generation(free) + 1;
+  const Word pending = (Word{life} << k_generation_shift) | k_one_reference | k_pending;
+  if (references(free) == 0) {
+    // Nobody else can change the word of a free slot that nobody refers to; and a plain store need not wait until all
+    // earlier ones are through.
+    state.store(pending, std::memory_order_release);
+  } else {
+    const Word before = state.exchange(pending, std::memory_order_acq_rel);
+    strays_.fetch_add(references(before), std::memory_order_relaxed);
+  }
   return Acquired{slot, life};
 }
 
@@ -286,7 +293,7 @@ Result<void> RequestTable::wait_for_all(std::span<const Request> requests, Timeo
   const WaitLimit limit(timeout);
   for (const Request& request : requests) {
     if (request.table_ == nullptr) continue;
-    Result<void> waited = request.table_->wait_for_end(request.slot_, request.generation_, limit);
+    Result<void> waited = request.table_->wait_for_end(request.slot(), request.generation(), limit);
     if (!waited) return waited;
   }
   return {};
@@ -297,7 +304,7 @@ Result<void> RequestTable::wait_for_any(std::span<const Request> requests, Timeo
   bool deadlock = false;
   bool mixed = false;
   for (const Request& request : requests) {
-    if (request.table_ == nullptr || !request.table_->pending(request.slot_, request.generation_)) return {};
+    if (request.table_ == nullptr || !request.table_->pending(request.slot(), request.generation())) return {};
     deadlock |= request.table_->would_deadlock();
     mixed |= request.table_ != requests.front().table_;
   }
@@ -309,7 +316,7 @@ Result<void> RequestTable::wait_for_any(std::span<const Request> requests, Timeo
 Result<void> RequestTable::wait_for_event(std::span<const Request> requests, bool mixed,
                                           const WaitLimit& limit) noexcept {
   const auto all_pending = [&] {
-    return std::ranges::all_of(requests, [](const Request& r) { return r.table_->pending(r.slot_, r.generation_); });
+    return std::ranges::all_of(requests, [](const Request& r) { return r.table_->pending(r.slot(), r.generation()); });
   };
   any_waiters_.fetch_add(1, std::memory_order_seq_cst);
   bool time_over = false;

@@ -206,6 +206,10 @@ TEST_CASE("mailbox: a busy sender does not starve another") {
 TEST_CASE("mailbox: wakes a sleeping loop once, an awake one never") {
   test::FakePort port;
   Mailbox mailbox(port, 100);
+  SUBCASE("the sender pays for the order") {}
+  SUBCASE("the sleeper pays") {
+    if (!mailbox.wakeup().let_sleeper_pay()) MESSAGE("no process-wide barrier in this kernel: the sender pays");
+  }
   Inbox inbox(1);
   REQUIRE(mailbox.post(letter(inbox, 0, 0)));
   CHECK(port.wakes() == 0);
@@ -227,6 +231,10 @@ TEST_CASE("mailbox: no wake-up is lost between the last look and the sleep") {
   constexpr std::uint64_t k_letters = 5'000;
   test::FakePort port;
   Mailbox mailbox(port, 100);
+  SUBCASE("the sender pays for the order") {}
+  SUBCASE("the sleeper pays") {
+    if (!mailbox.wakeup().let_sleeper_pay()) MESSAGE("no process-wide barrier in this kernel: the sender pays");
+  }
   Inbox inbox(2);
   std::vector<std::thread> senders;
   std::atomic<std::uint64_t> answered{0};
