@@ -5,24 +5,31 @@
 #include "base/log.hpp"
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include <spdlog/logger.h>
-#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/sink.h>
 
 namespace hixl::log {
 namespace {
 
 constexpr spdlog::level::level_enum spdlog_level(Level level) noexcept {
   switch (level) {
-    case Level::trace: return spdlog::level::trace;
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warn: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
+    case Level::trace:
+      return spdlog::level::trace;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }
@@ -44,10 +51,31 @@ std::optional<spdlog::level::level_enum> parse_level(std::string_view text) noex
   return std::nullopt;
 }
 
+/// Standard error without a lock of its own, since a forked child may inherit a lock held by a thread that it does not
+/// have (spdlog's own sink shares one with all others of the process). A line is formatted by a copy of the formatter
+/// and written in one piece; the C library locks its stream, and opens that lock in a child.
+class StandardError final : public spdlog::sinks::sink {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t text;
+    formatter_->clone()->format(message, text);
+    (void)std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+  void flush() override { (void)std::fflush(stderr); }
+  // Both are called before the first line.
+  void set_pattern(const std::string& pattern) override {
+    formatter_ = std::make_unique<spdlog::pattern_formatter>(pattern);
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override { formatter_ = std::move(formatter); }
+
+ private:
+  std::unique_ptr<spdlog::formatter> formatter_ = std::make_unique<spdlog::pattern_formatter>();
+};
+
 /// Null when there is no memory for it: the library then runs without a log.
 spdlog::logger* make_logger() noexcept {
   try {
-    auto logger = std::make_unique<spdlog::logger>("hixl", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto logger = std::make_unique<spdlog::logger>("hixl", std::make_shared<StandardError>());
     // Process and thread, because the ranks of a test or a job share one terminal.
     logger->set_pattern("%Y-%m-%dT%H:%M:%S.%f %n %P/%t %l: %v");
     logger->set_level(spdlog::level::warn);
