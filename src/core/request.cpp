@@ -58,6 +58,9 @@ bool Request::done() {
       return false;
     case runtime::RequestTable::Look::ended:
       break;
+    case runtime::RequestTable::Look::forked:
+      error_ = Error(ErrorCode::forked);  // and the reference stays: the table is the parent's business
+      break;
     case runtime::RequestTable::Look::invalid:
       table_->drop_reference(slot(), generation());
       error_ = Error(ErrorCode::invalid_request);

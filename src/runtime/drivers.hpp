@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What turns a loop in production: a thread of its own, or the libuv loop of a host program. Only uv_port*.cpp know
-// libuv.
+// What turns a loop in production: a thread of its own, the libuv loop of a host program, or a program by hand. Only
+// uv_port*.cpp know libuv.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@ namespace hixl::runtime {
 struct DriverOptions {
   PollMode poll = PollMode::adaptive;
   Duration spin{50'000};
+  /// Turned by hand: see HandTurn.
+  Duration patience{std::chrono::seconds(30)};
 };
 
 /// An event port on libuv together with what turns it. Owner: core. The loop is given after construction, since
@@ -36,8 +38,8 @@ class Driver {
   /// owners may destroy them later. A name look-up that is under way delays the end by as long as the resolver takes.
   /// Own thread: asks, from any thread; join() waits, and all handles are closed when it returns. `closed` is called on
   /// that thread as its last act.
-  /// Host's loop: on its thread; `closed` is called from the host's loop when libuv has let go of the last handle, and
-  /// may destroy the driver.
+  /// Host's loop, or by hand: on its thread; `closed` is called from the host's loop when libuv has let go of the last
+  /// handle, and may destroy the driver.
   virtual void stop(std::function<void()> closed) = 0;
   virtual void join() = 0;
   [[nodiscard]] virtual bool own_thread() const = 0;
@@ -46,5 +48,8 @@ class Driver {
 [[nodiscard]] Result<std::unique_ptr<Driver>> make_thread_driver();
 /// On the host's thread. The loop outlives the driver, or the driver has been stopped and closed.
 [[nodiscard]] Result<std::unique_ptr<Driver>> make_hosted_driver(uv_loop_s* host);
+/// Turned by HandTurn::poll(), which the loop's thread() knows once it is started. stop() is called inside a turn, or
+/// when nobody turns; `closed` comes from a turn.
+[[nodiscard]] Result<std::unique_ptr<Driver>> make_polled_driver();
 
 }  // namespace hixl::runtime

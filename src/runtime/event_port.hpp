@@ -17,6 +17,7 @@
 
 #include <hixl/result.hpp>
 
+#include "base/fork_mark.hpp"
 #include "base/time.hpp"
 #include "runtime/address.hpp"
 
@@ -120,6 +121,10 @@ class EventPort {
  public:
   virtual ~EventPort() = default;
 
+  /// Tells a forked child that what stands on this port belongs to its parent: descriptors, rings and peers are shared,
+  /// and whatever the child did to them would hit both. Thread-safe.
+  [[nodiscard]] const std::shared_ptr<const ForkMark>& fork_mark() const noexcept { return fork_mark_; }
+
   /// Monotonic, does not stop in suspend where the kernel offers that. Thread-safe.
   [[nodiscard]] virtual Instant now() = 0;
   /// Ends a sleep of the loop, or makes its next one end at once. Thread-safe, signal-safe not. Coalesces.
@@ -131,6 +136,9 @@ class EventPort {
   [[nodiscard]] virtual Result<std::unique_ptr<Stream>> connect(const Address& address, Duration timeout,
                                                                 StreamEvents& events) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<Watch>> watch(int fd, WatchEvents& events) = 0;
+
+ private:
+  std::shared_ptr<const ForkMark> fork_mark_ = std::make_shared<const ForkMark>();
 };
 
 }  // namespace hixl::runtime

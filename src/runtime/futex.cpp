@@ -54,6 +54,16 @@ bool WaitLimit::passed() const noexcept {
   return !earlier(now, until_);
 }
 
+timespec WaitLimit::left() const noexcept {
+  timespec now{};
+  if (kind_ != Kind::until) return now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!earlier(now, until_)) return {};
+  timespec left{until_.tv_sec - now.tv_sec, until_.tv_nsec - now.tv_nsec};
+  if (left.tv_nsec < 0) left = {left.tv_sec - 1, left.tv_nsec + k_second_ns};
+  return left;
+}
+
 Woken futex_wait(FutexWord& word, std::uint32_t expected, const WaitLimit& limit) noexcept {
   if (limit.zero()) return Woken::time_over;
   const timespec* until = limit.none() ? nullptr : &limit.until();

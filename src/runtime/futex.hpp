@@ -26,6 +26,8 @@ class WaitLimit {
   /// The earlier of this limit and `timeout` (positive) from now.
   [[nodiscard]] WaitLimit within(Timeout timeout) const noexcept;
   [[nodiscard]] bool passed() const noexcept;
+  /// What is left of it, 0 when it has passed. Meaningless when none().
+  [[nodiscard]] timespec left() const noexcept;
   /// Absolute, CLOCK_MONOTONIC. Meaningless when none() or zero().
   [[nodiscard]] const timespec& until() const noexcept { return until_; }
 

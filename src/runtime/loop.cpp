@@ -21,7 +21,7 @@ constexpr Duration k_long_turn = std::chrono::milliseconds(50);
 
 Loop::Loop(EventPort& port, std::uint64_t seed, std::size_t mail_capacity)
     : port_(port),
-      thread_(std::make_shared<LoopThread>()),
+      thread_(std::make_shared<LoopThread>(port.fork_mark())),
       mailbox_(port, mail_capacity),
       random_(seed),
       now_(port.now()),
@@ -38,7 +38,7 @@ void Loop::read_clock() {
 }
 
 bool Loop::turn() {
-  if (turning_) return false;
+  if (turning_ || thread_->forked()) return false;
   turning_ = true;
   read_clock();
   turned_ = now_;

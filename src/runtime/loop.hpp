@@ -19,6 +19,8 @@
 
 namespace hixl::runtime {
 
+class HandTurn;
+
 struct TaskTag;
 /// Work for later in this turn or the next, once per defer(). Embedded in the actor that owns it; destroying it
 /// withdraws it. The way to call back without calling inline.
@@ -45,16 +47,24 @@ class Poller : public ListNode<PollerTag> {
   ~Poller() = default;
 };
 
-/// Which thread turns a loop. Shared by the loop and whoever must know without keeping the loop alive (a request that
-/// is waited for while its runtime goes away). Thread-safe.
+/// Which thread turns a loop, and in which process. Shared by the loop and whoever must know without keeping the loop
+/// alive (a request that is waited for while its runtime goes away). Thread-safe.
 class LoopThread {
  public:
+  explicit LoopThread(std::shared_ptr<const ForkMark> mark) noexcept : mark_(std::move(mark)) {}
+  /// True in a forked child of the process that made the loop.
+  [[nodiscard]] bool forked() const noexcept { return mark_->forked(); }
   void bind_here() noexcept { id_.store(std::this_thread::get_id(), std::memory_order_release); }
   void unbind() noexcept { id_.store(std::thread::id(), std::memory_order_release); }
   [[nodiscard]] bool here() const noexcept { return id_.load(std::memory_order_acquire) == std::this_thread::get_id(); }
+  /// Null for a loop that turns by itself. Set by the driver before other threads know the loop.
+  void set_hand(std::shared_ptr<HandTurn> hand) noexcept { hand_ = std::move(hand); }
+  [[nodiscard]] const std::shared_ptr<HandTurn>& hand() const noexcept { return hand_; }
 
  private:
   std::atomic<std::thread::id> id_{};
+  std::shared_ptr<const ForkMark> mark_;
+  std::shared_ptr<HandTurn> hand_;
 };
 
 /// Owner: core. Loop-bound, but for mailbox().post(), on_loop_thread() and thread(). Pollers, tasks, timers and mail
@@ -85,7 +95,7 @@ class Loop final {
   }
 
   /// One bounded turn; true when it did any work or has more to do now. Sets now() first. A turn inside a turn does
-  /// nothing and answers false.
+  /// nothing and answers false, and so does one in a forked child.
   bool turn();
   /// When the next timer is due; k_never without one.
   [[nodiscard]] Instant next_due() { return timers_.next_due(); }

@@ -19,6 +19,7 @@
 #include <bit>
 
 #include "base/assert.hpp"
+#include "runtime/hand_turn.hpp"
 #include "runtime/loop.hpp"
 
 namespace hixl::runtime {
@@ -237,6 +238,7 @@ void RequestTable::drop_stray(std::int64_t references) noexcept {
 }
 
 RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Error& error) noexcept {
+  if (forked()) return Look::forked;
   Slot& s = slots_[slot];
   Word word = s.state.load(std::memory_order_acquire);
   do {
@@ -255,6 +257,12 @@ RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Er
 
 bool RequestTable::would_deadlock() const noexcept { return thread_ != nullptr && thread_->here(); }
 
+bool RequestTable::forked() const noexcept { return thread_ != nullptr && thread_->forked(); }
+
+bool RequestTable::turned_by_this_thread() const noexcept {
+  return thread_ != nullptr && thread_->hand() != nullptr && thread_->hand()->drives();
+}
+
 bool RequestTable::pending(std::uint32_t slot, std::uint32_t life) const noexcept {
   const Word word = slots_[slot].state.load(std::memory_order_seq_cst);
   return generation(word) == life && (word & k_pending) != 0;
@@ -272,18 +280,26 @@ bool RequestTable::mark_waited(std::uint32_t slot, std::uint32_t life) noexcept 
 }
 
 Result<void> RequestTable::wait_for_end(std::uint32_t slot, std::uint32_t life, const WaitLimit& limit) noexcept {
+  if (forked()) return fail(ErrorCode::forked);
   if (!pending(slot, life)) return {};
   if (would_deadlock()) return fail(ErrorCode::would_deadlock);
-  for (std::uint32_t i = 0; i < k_spins && !limit.zero(); ++i) {
+  HandTurn* const hand = thread_ != nullptr ? thread_->hand().get() : nullptr;
+  for (std::uint32_t i = 0; i < k_spins && !limit.zero() && hand == nullptr; ++i) {
     spin_pause();
     if (!pending(slot, life)) return {};
   }
   FutexWord& ends = slots_[slot].ends;
   for (;;) {
+    if (hand != nullptr && hand->drives()) {
+      const HandTurn::Waited waited = hand->wait([&] { return !pending(slot, life); }, limit);
+      if (waited == HandTurn::Waited::done) return {};
+      if (waited == HandTurn::Waited::time_over) break;
+    }
     // Read before the mark: whatever end sees the mark changes the word after this.
     const std::uint32_t before = ends.load(std::memory_order_acquire);
     if (!mark_waited(slot, life)) return {};
-    if (futex_wait(ends, before, limit) == Woken::time_over) break;
+    const Woken woken = hand != nullptr ? hand->sleep_on(ends, before, limit) : futex_wait(ends, before, limit);
+    if (woken == Woken::time_over) break;
   }
   if (!pending(slot, life)) return {};
   return fail(ErrorCode::deadline_exceeded);
@@ -304,12 +320,44 @@ Result<void> RequestTable::wait_for_any(std::span<const Request> requests, Timeo
   bool deadlock = false;
   bool mixed = false;
   for (const Request& request : requests) {
+    if (request.table_ != nullptr && request.table_->forked()) return fail(ErrorCode::forked);
+  }
+  for (const Request& request : requests) {
     if (request.table_ == nullptr || !request.table_->pending(request.slot(), request.generation())) return {};
     deadlock |= request.table_->would_deadlock();
     mixed |= request.table_ != requests.front().table_;
   }
   if (deadlock) return fail(ErrorCode::would_deadlock);
-  return requests.front().table_->wait_for_event(requests, mixed, WaitLimit(timeout));
+  const WaitLimit limit(timeout);
+  if (any_pending_turns(requests)) return turn_for_any(requests, mixed, limit);
+  return requests.front().table_->wait_for_event(requests, mixed, limit);
+}
+
+bool RequestTable::any_pending_turns(std::span<const Request> requests) noexcept {
+  return std::ranges::any_of(requests, [](const Request& r) { return r.table_->turned_by_this_thread(); });
+}
+
+/// For the thread that turns the loops of some of the requests, or all. Another thread that begins to turn them does no
+/// harm: polls of ours then do nothing, and the steps bound how late its ends are seen.
+Result<void> RequestTable::turn_for_any(std::span<const Request> requests, bool mixed,
+                                        const WaitLimit& limit) noexcept {
+  const auto one_ended = [&] {
+    return std::ranges::any_of(requests, [](const Request& r) { return !r.table_->pending(r.slot_, r.generation_); });
+  };
+  for (;;) {
+    std::size_t work = 0;
+    HandTurn* last = nullptr;
+    for (const Request& request : requests) {
+      HandTurn* const hand = request.table_->turned_by_this_thread() ? request.table_->thread_->hand().get() : nullptr;
+      if (hand == nullptr || hand == last) continue;
+      last = hand;
+      work += hand->poll();
+    }
+    if (one_ended()) return {};
+    if (limit.passed()) return fail(ErrorCode::deadline_exceeded);
+    if (last == nullptr) return requests.front().table_->wait_for_event(requests, true, limit);
+    if (work == 0) last->rest(limit.within(mixed ? k_mixed_step : HandTurn::k_step));
+  }
 }
 
 /// All requests hold references (they were pending, and nobody looked at them since), so the tables stay.
@@ -325,7 +373,14 @@ Result<void> RequestTable::wait_for_event(std::span<const Request> requests, boo
     const std::uint32_t before = any_events_.load(std::memory_order_acquire);
     none_ended = all_pending();
     if (!none_ended || time_over) break;
-    const Woken woken = futex_wait(any_events_, before, mixed ? limit.within(k_mixed_step) : limit);
+    HandTurn* const hand = thread_ != nullptr ? thread_->hand().get() : nullptr;
+    const WaitLimit step = mixed ? limit.within(k_mixed_step) : limit;
+    const Woken woken =
+        hand != nullptr ? hand->sleep_on(any_events_, before, step) : futex_wait(any_events_, before, step);
+    if (hand != nullptr && !mixed && hand->drives()) {  // nobody else turns
+      any_waiters_.fetch_sub(1, std::memory_order_relaxed);
+      return turn_for_any(requests, mixed, limit);
+    }
     time_over = woken == Woken::time_over && (!mixed || limit.passed());
   }
   any_waiters_.fetch_sub(1, std::memory_order_relaxed);

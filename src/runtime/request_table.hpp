@@ -56,16 +56,19 @@ class RequestTable {
   /// 2^24 - 1 hold it; nothing was added then.
   [[nodiscard]] bool add_reference(std::uint32_t slot, std::uint32_t generation) noexcept;
   void drop_reference(std::uint32_t slot, std::uint32_t generation) noexcept;
-  enum class Look : std::uint8_t { pending, ended, invalid };
+  /// `forked`: in a forked child; nothing was changed, and the reference is still held.
+  enum class Look : std::uint8_t { pending, ended, invalid, forked };
   /// When ended: gives the result (code ok: success) and frees the slot, this caller's reference included.
   [[nodiscard]] Look look(std::uint32_t slot, std::uint32_t generation, Error& error) noexcept;
 
   /// Until all, or one, are no longer under way, without looking at the end: that is the caller's. Spins shortly, then
   /// sleeps. DEADLINE_EXCEEDED when `timeout` (negative: no limit) is over, WOULD_DEADLOCK on the loop thread of one
-  /// that is under way. Requests of several tables may be mixed; wait_for_any then looks once a millisecond.
+  /// that is under way, FORKED in a forked child. Requests of several tables may be mixed; wait_for_any then looks once
+  /// a millisecond. The thread that drives a loop by hand turns it while it waits.
   [[nodiscard]] static Result<void> wait_for_all(std::span<const Request> requests, Timeout timeout) noexcept;
   [[nodiscard]] static Result<void> wait_for_any(std::span<const Request> requests, Timeout timeout) noexcept;
   [[nodiscard]] bool would_deadlock() const noexcept;
+  [[nodiscard]] bool forked() const noexcept;
 
   /// The runtime is gone; nobody acquires or finishes any more, and what is still pending ends with STOPPED. Requests
   /// keep their results. Deletes the table now, or with the last Request.
@@ -79,6 +82,10 @@ class RequestTable {
   [[nodiscard]] bool mark_waited(std::uint32_t slot, std::uint32_t generation) noexcept;
   [[nodiscard]] Result<void> wait_for_end(std::uint32_t slot, std::uint32_t generation,
                                           const WaitLimit& limit) noexcept;
+  [[nodiscard]] bool turned_by_this_thread() const noexcept;
+  [[nodiscard]] static bool any_pending_turns(std::span<const Request> requests) noexcept;
+  [[nodiscard]] static Result<void> turn_for_any(std::span<const Request> requests, bool mixed,
+                                                 const WaitLimit& limit) noexcept;
   [[nodiscard]] Result<void> wait_for_event(std::span<const Request> requests, bool mixed,
                                             const WaitLimit& limit) noexcept;
   void recycle(std::uint32_t slot, std::uint64_t ended) noexcept;

@@ -48,12 +48,16 @@ Result<T> guarded(const UvHandles& handles, Stage stage, Make make) {
 
 }  // namespace
 
+Error set_up_error(int uv_error) {
+  const bool limit = uv_error == UV_EMFILE || uv_error == UV_ENFILE;
+  return Error(limit ? ErrorCode::fd_limit : ErrorCode::os_error, {.stage = Stage::options, .os_error = -uv_error});
+}
+
 Result<std::unique_ptr<UvPort>> UvPort::open(uv_loop_t* loop) {
   std::unique_ptr<UvPort> port(new UvPort(loop));
   port->bell_ = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   const int error = port->bell_ ? -port->bell_poll_.open(port->handles_, port->bell_.get(), *port) : errno;
-  if (error != 0) return fail(Error(error == EMFILE || error == ENFILE ? ErrorCode::fd_limit : ErrorCode::os_error,
-                                    {.stage = Stage::options, .os_error = error}));
+  if (error != 0) return fail(set_up_error(-error));
   port->bell_poll_.arm(UV_READABLE);
   return port;
 }

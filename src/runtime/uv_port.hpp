@@ -12,6 +12,9 @@
 
 namespace hixl::runtime {
 
+/// What a negative answer of libuv means while a port or its driver is made.
+[[nodiscard]] Error set_up_error(int uv_error);
+
 /// Owner: a driver. Loop-bound, but for wake(). Close: close(); streams, listeners and watches that outlive it are
 /// inert.
 class UvPort final : public EventPort, private PollTarget {
@@ -30,7 +33,7 @@ class UvPort final : public EventPort, private PollTarget {
   void close(std::function<void()> drained) { handles_.close(std::move(drained)); }
 
  private:
-  explicit UvPort(uv_loop_t* loop) : handles_(loop) {}
+  explicit UvPort(uv_loop_t* loop) : handles_(loop, fork_mark()) {}
   void on_poll(int events) override;
 
   /// An eventfd of our own instead of uv_async: a sender that saw the loop asleep may get round to waking it when the

@@ -75,11 +75,6 @@ class SignalsBlocked {
   sigset_t before_{};
 };
 
-Error set_up_error(int uv_error) {
-  const bool limit = uv_error == UV_EMFILE || uv_error == UV_ENFILE;
-  return Error(limit ? ErrorCode::fd_limit : ErrorCode::os_error, {.stage = Stage::options, .os_error = -uv_error});
-}
-
 // ---- a thread of our own ----
 
 class ThreadDriver final : public Driver, private EventHook {
@@ -156,6 +151,7 @@ void ThreadDriver::run() {
   pthread_setname_np(pthread_self(), "hixl-loop");
   loop_->bind_to_this_thread();
   while (!stop_ordered_.load(std::memory_order_acquire)) {
+    if (loop_->thread()->forked()) return;  // a callback forked, and the child came back here: this loop is not its own
     bool worked = loop_->turn();
     if (loop_->now() - last_look_ >= (worked ? k_look_working : k_look_idle)) worked = look() || worked;
     if (worked) {
@@ -281,6 +277,7 @@ void HostedDriver::before_event() {
 }
 
 void HostedDriver::round() {
+  if (loop_->thread()->forked()) return;
   before_event();
   const bool more = loop_->turn();
   if (stopped_) return;  // in that turn: no more sleep is announced

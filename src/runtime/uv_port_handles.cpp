@@ -62,12 +62,14 @@ void on_poll(uv_poll_t* raw, int status, int events) {
     // An error of the descriptor: libuv has stopped the handle. Whoever wanted anything finds out by trying.
     events = std::exchange(body.armed, 0);
   }
+  if (body.set->forked()) return;
   body.set->before_event();
   body.target->on_poll(events);
 }
 
 void on_timer(uv_timer_t* raw) {
   auto& body = body_of<TimerBody>(raw);
+  if (body.set->forked()) return;
   body.set->before_event();
   body.target->on_timeout();
 }

@@ -12,11 +12,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <hixl/result.hpp>
 
+#include "base/fork_mark.hpp"
 #include "base/list.hpp"
 #include "base/time.hpp"
 
@@ -81,13 +84,16 @@ class UvOwner {
 /// All bodies of one port, and what its events have in common.
 class UvHandles {
  public:
-  explicit UvHandles(uv_loop_t* loop) : loop_(loop) {}
+  UvHandles(uv_loop_t* loop, std::shared_ptr<const ForkMark> mark) : loop_(loop), mark_(std::move(mark)) {}
   ~UvHandles();
   UvHandles(const UvHandles&) = delete;
   UvHandles& operator=(const UvHandles&) = delete;
 
   [[nodiscard]] uv_loop_t* loop() const noexcept { return loop_; }
   [[nodiscard]] bool closed() const noexcept { return closed_; }
+  /// In a forked child no event is delivered, and no socket read or written: they are the parent's.
+  [[nodiscard]] bool forked() const noexcept { return mark_->forked(); }
+  [[nodiscard]] const std::shared_ptr<const ForkMark>& fork_mark() const noexcept { return mark_; }
   void set_hook(EventHook* hook) noexcept { hook_ = hook; }
   /// Counts the event and tells the hook.
   void before_event();
@@ -100,6 +106,7 @@ class UvHandles {
   friend struct UvBody;
   void abandon_all() noexcept;
   uv_loop_t* loop_;
+  std::shared_ptr<const ForkMark> mark_;
   EventHook* hook_ = nullptr;
   std::uint64_t events_ = 0;
   bool closed_ = false;

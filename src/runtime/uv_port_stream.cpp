@@ -75,6 +75,7 @@ IoResult UvStream::write(std::span<const iovec> pieces, std::span<const int> fds
     return {IoResult::State::would_block, 0, 0};
   }
   if (!socket_) return {IoResult::State::failed, 0, ENOTCONN};
+  if (mark_->forked()) return {IoResult::State::would_block, 0, 0};
   const IoResult result = write_socket(socket_.get(), pieces, fds);
   const bool shorter = result.state == IoResult::State::ok && result.bytes < bytes_in(pieces);
   if (shorter || result.state == IoResult::State::would_block) {
@@ -87,6 +88,7 @@ IoResult UvStream::write(std::span<const iovec> pieces, std::span<const int> fds
 IoResult UvStream::read(std::span<const iovec> pieces, std::vector<Fd>* fds) {
   if (dialer_ != nullptr) return {IoResult::State::would_block, 0, 0};
   if (!socket_) return {IoResult::State::failed, 0, ENOTCONN};
+  if (mark_->forked()) return {IoResult::State::would_block, 0, 0};
   return read_socket(socket_.get(), pieces, fds);
 }
 

@@ -27,13 +27,15 @@ class UvStream final : public Stream, private PollTarget, private DialerEvents {
   [[nodiscard]] Credentials credentials() const override;
 
  private:
-  UvStream(UvHandles& handles, std::string remote) : handles_(handles), remote_(std::move(remote)) {}
+  UvStream(UvHandles& handles, std::string remote)
+      : handles_(handles), mark_(handles.fork_mark()), remote_(std::move(remote)) {}
   [[nodiscard]] Result<void> open(Fd socket);
   void on_dialed(Result<Fd> socket) override;
   void on_poll(int events) override;
   void arm();
 
   UvHandles& handles_;
+  std::shared_ptr<const ForkMark> mark_;  // may outlive the handles
   std::string remote_;
   StreamEvents* events_ = nullptr;
   std::unique_ptr<Dialer> dialer_;  // until the connection stands
