@@ -36,7 +36,7 @@ void Core::stop_step() {
       self_->stop();
       barrier_->stop();
       signals_->close();
-      directory_->stop();
+      directory_->stop(stop_deadline_);
       break;
     }
     case StopStage::closing:

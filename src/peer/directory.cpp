@@ -39,7 +39,7 @@ bool Directory::send_control(Rank rank, wire::FrameType type, ConstBytes body) {
 }
 
 void Directory::on_accept(std::unique_ptr<runtime::Stream> stream) {
-  if (stopping_) return;
+  if (released_) return;
   if (greetings_.size() >= k_greetings_max) {
     note_stranger(ErrorCode::limit_reached);
     return;
@@ -57,6 +57,8 @@ void Directory::on_hello(Greeting& greeting, const wire::Hello& hello) {
   } else if (hello.incarnation == 0 || hello.link_gen == 0 || hello.link_gen == k_no_generation ||
              hello.session == k_no_session) {
     reject.reason = wire::RejectReason::bad_rank;
+  } else if (stopping_ && (hello.rank >= by_rank_.size() || by_rank_[hello.rank] == nullptr)) {
+    reject.reason = wire::RejectReason::shutting_down;
   } else if (PeerActor* actor = peer(hello.rank); actor != nullptr) {
     actor->on_hello(greeting, hello);
     return;
@@ -87,15 +89,14 @@ void Directory::note_stranger(ErrorCode offence) {
             name(offence), strangers_);
 }
 
-void Directory::stop() {
+void Directory::stop(Instant farewell_until) {
   stopping_ = true;
   // The goodbye is a fence as well: who reads it ends its operations, so nothing of theirs may be applied any more, on
   // any connection, whether or not this side knows yet that it is broken.
   for (const memory::RegionInfo& region : services_.regions.list()) {
     for (Result<bool> closed = false; closed && !*closed;) closed = services_.regions.close(region.key);
   }
-  greetings_.clear();
-  for (const auto& actor : peers_) actor->stop();
+  for (const auto& actor : peers_) actor->stop(farewell_until);
 }
 
 bool Directory::stopped() {

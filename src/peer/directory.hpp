@@ -31,8 +31,9 @@ class Directory final : public ControlPlane,
   bool send_control(Rank rank, wire::FrameType type, ConstBytes body) override;
   void on_accept(std::unique_ptr<runtime::Stream> stream) override;
 
-  /// Closes our regions to everybody first.
-  void stop();
+  /// Closes our regions to everybody first. Who connects from then on is told so. A peer to which no link stands gets
+  /// its goodbye that way, if it comes before `farewell_until` (and k_farewell).
+  void stop(Instant farewell_until);
   [[nodiscard]] bool stopped();
   /// Ends everything now, without asking anybody.
   void abort();

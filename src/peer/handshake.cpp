@@ -114,6 +114,7 @@ std::unique_ptr<links::FrameStream> Greeting::welcome(const wire::Welcome& welco
 void Greeting::reject(const wire::Reject& reject) {
   const bool sent = send_message(*stream_, plain_header(wire::FrameType::reject), reject);
   HIXL_ASSERT(sent);
+  stream_->flush();  // at once: this runtime may be about to end
   // The dialler closes when it has read this; the greeting's timer ends one that does not.
 }
 

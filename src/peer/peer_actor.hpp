@@ -63,8 +63,9 @@ class PeerActor final : private LinkActorEvents,
   [[nodiscard]] bool revoke(RegionKey key);
   void drop_window(std::uint32_t window_id);
 
-  /// Says goodbye, ends all operations with STOPPED, closes the links.
-  void stop();
+  /// Says goodbye, ends all operations with STOPPED, closes the links. Where no link stands, stays to be asked by the
+  /// peer, until `farewell_until` at most.
+  void stop(Instant farewell_until);
   [[nodiscard]] bool stopped();
   /// Ends everything now: own copies are waited for (they are short), nobody is asked.
   void abort();
@@ -206,7 +207,8 @@ class PeerActor final : private LinkActorEvents,
   bool closing_ = false;
   bool prewarm_ = false;
   bool stopping_ = false;
-  Error connect_error_{};  // the last reason why no link stands
+  Instant farewell_until_{};  // the goodbye that no link could take is said to a hello until then
+  Error connect_error_{};     // the last reason why no link stands
 
   // Operations.
   List<Operation, OpenTag> open_;   // all, in order of posting

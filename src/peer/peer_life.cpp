@@ -234,9 +234,11 @@ void PeerActor::on_address_gone(Rank rank, Incarnation incarnation) {
   if (endpoints_.incarnation == incarnation && !session_active_) address_known_ = false;
 }
 
-void PeerActor::stop() {
+void PeerActor::stop(Instant farewell_until) {
   stopping_ = true;
-  if (best_up() != nullptr) {
+  if (best_up() == nullptr) {
+    if (session_active_) farewell_until_ = std::min<Instant>(farewell_until, services_.loop.now() + k_farewell);
+  } else {
     send_message(wire::FrameType::bye, wire::Bye{.code = static_cast<std::uint16_t>(ErrorCode::ok)});
     flush_control();
   }
@@ -250,7 +252,7 @@ void PeerActor::stop() {
 }
 
 bool PeerActor::stopped() {
-  if (has_open_operations()) return false;
+  if (has_open_operations() || services_.loop.now() < farewell_until_) return false;
   if (memory_.gate.idle() && !closing_) {
     closing_ = true;
     memory_.gate.close();

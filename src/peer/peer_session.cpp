@@ -194,6 +194,16 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
         end_session(Error(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake}), Over::session);
       }
       break;
+    case wire::RejectReason::shutting_down:
+      // As good as a goodbye: it has closed its regions. A life that leaves is not dialled again.
+      connect_error_.code = ErrorCode::peer_gone;
+      if (reject.incarnation != dial.hello().target_incarnation) break;
+      bury(reject.incarnation);
+      if (endpoints_.incarnation == reject.incarnation) address_known_ = false;
+      if (incarnation_ == reject.incarnation) {
+        end_session(Error(ErrorCode::peer_gone, {.rank = rank_, .stage = Stage::handshake}), Over::life);
+      }
+      break;
     case wire::RejectReason::wrong_peer:
     case wire::RejectReason::wrong_incarnation:
       connect_error_.code = ErrorCode::wrong_peer;
@@ -293,6 +303,7 @@ void PeerActor::on_hello(Greeting& greeting, const wire::Hello& hello) {
     log::debug("rank {} to {}: refused its hello for link {} generation {}, reason {}", services_.rank, rank_,
                hello.link_id, hello.link_gen, static_cast<int>(reject.reason));
     greeting.reject(reject);
+    if (stopping_ && hello.incarnation == incarnation_) farewell_until_ = {};  // it knows
     return;
   }
   accept(greeting, hello);

@@ -42,6 +42,10 @@ inline constexpr std::size_t k_exchanges_open_max = 64;
 /// A link that stood for this long has proved itself: its next failure counts as the first one. Below it the backoff
 /// goes on growing, so that a link which breaks as soon as it is up causes no storm of connections.
 inline constexpr std::chrono::seconds k_link_proved{1};
+/// How long a rank that stops stays at the door for a peer to which it could not say goodbye, no link being up: that
+/// peer dials after passive_delay at the latest, and one failed dial more fits in. Its lease would be several times
+/// that.
+inline constexpr std::chrono::seconds k_farewell{1};
 /// Chunks posted in one turn before other actors get theirs.
 inline constexpr std::size_t k_chunks_a_turn = 64;
 /// A handshake: time and size that a stranger may take.

@@ -136,7 +136,7 @@ TEST_CASE("goodbye: open operations end with PEER_GONE, later ones wait for the 
   PeerWorld world(27);
   world.meet(0, 1);
   Job& get = world[0].get(world[1], 64, 100);
-  world[1].directory->stop();
+  world[1].directory->stop(world.world.now() + seconds(5));
   world[1].wake();
   world.world.run_for(milliseconds(1));  // the goodbye leaves at the end of the turn
   REQUIRE(world.run([&] { return world[1].directory->stopped() && !world[0].downs.empty(); }, seconds(10)));
@@ -145,10 +145,69 @@ TEST_CASE("goodbye: open operations end with PEER_GONE, later ones wait for the 
   CHECK((get.code == ErrorCode::ok || get.code == ErrorCode::peer_gone));
 }
 
+TEST_CASE("a goodbye that no link could take is said at the door: PEER_GONE, long before the lease") {
+  for (std::uint64_t seed = 100; seed < 200; ++seed) {
+    INFO("seed ", seed);
+    PeerWorld world(seed, 2, seed % 2 == 0);
+    world.meet(0, 1);
+    world.world.reset(world[0].port, world[1].port);
+    REQUIRE(world.run([&] { return world[1].links_up(0) == 0; }));
+    Job& get = world[0].get(world[1], 64, 100);
+    const Instant start = world.world.now();
+    world[1].directory->stop(start + seconds(5));
+    world[1].wake();
+    REQUIRE(world.run([&] { return !world[0].downs.empty() && get.ended(); }, seconds(10)));
+    CHECK(world[0].downs == std::vector{ErrorCode::peer_gone});
+    CHECK(world.world.now() - start < seconds(1));
+    CHECK(get.code == ErrorCode::peer_gone);
+    CHECK(world.run([&] { return world[1].directory->stopped(); }, milliseconds(100)));
+    // The life that left is not asked again; one that follows is.
+    const std::uint32_t dials = world[0].dials();
+    auto& wait = world[0].exchange(world[1], seconds(60));
+    world.world.run_for(seconds(5));
+    CHECK(world[0].dials() == dials);
+    world.kill(1);
+    world.born(1);
+    auto& other = world[1].exchange(world[0]);
+    REQUIRE(world.run([&] { return wait.ends > 0 && other.ends > 0; }));
+    CHECK(wait.answer.result.has_value());
+  }
+}
+
+TEST_CASE("a stop waits at the door for no longer than it may, and not at all for a peer that heard the goodbye") {
+  for (const bool hurried : {false, true}) {
+    PeerWorld world(30);
+    world.meet(0, 1);
+    world.kill(0);
+    REQUIRE(world.run([&] { return world[1].links_up(0) == 0; }));
+    const Instant start = world.world.now();
+    world[1].directory->stop(hurried ? start : start + seconds(5));
+    REQUIRE(world.run([&] { return world[1].directory->stopped(); }, seconds(2)));
+    const Duration took = world.world.now() - start;
+    CHECK((hurried ? took < milliseconds(10) : took >= seconds(1)));
+  }
+  PeerWorld world(31);
+  world.meet(0, 1);
+  const Instant start = world.world.now();
+  world[1].directory->stop(start + seconds(5));
+  REQUIRE(world.run([&] { return world[1].directory->stopped(); }, seconds(2)));
+  CHECK(world.world.now() - start < milliseconds(10));
+}
+
+TEST_CASE("a stranger that says hello to a stopping rank is refused, and no actor is made for it") {
+  PeerWorld world(32, 2);
+  world[1].directory->stop(world.world.now() + seconds(5));
+  auto& wait = world[0].exchange(world[1], seconds(5));
+  REQUIRE(world.run([&] { return wait.ends > 0; }));
+  CHECK(wait.answer.result.error().code == ErrorCode::peer_gone);  // the reason why the time passed in vain
+  CHECK(world[1].directory->peers().empty());
+  CHECK(world[0].dials() == 1);  // it was told once and believes it
+}
+
 TEST_CASE("an operation after stop() ends with STOPPED, not by its deadline") {
   PeerWorld world(28);
   world.meet(0, 1);
-  world[0].directory->stop();
+  world[0].directory->stop(world.world.now() + seconds(5));
   Job& put = world[0].put(world[1], 64, 100);
   auto& wait = world[0].exchange(world[1]);
   REQUIRE(world.run([&] { return put.ended() && wait.ends > 0; }, seconds(1)));

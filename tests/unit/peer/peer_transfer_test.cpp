@@ -147,7 +147,7 @@ TEST_CASE("ends that are told in a callback which ends other operations come onc
     world[0].to(1).end_operations_on(region);
   };
   SUBCASE("by the end of the session") { world.kill(1); }
-  SUBCASE("by stop") { world[0].to(1).stop(); }
+  SUBCASE("by stop") { world[0].to(1).stop(world.world.now()); }
   SUBCASE("by the region") { world[0].to(1).end_operations_on(region); }
   REQUIRE(world.run([&] { return world[0].ends == 8; }));
   world.world.run_for(seconds(1));
