@@ -25,6 +25,10 @@ namespace hixl {
 
 /// Owner: the program. Threads: every function may be called from any thread unless it says otherwise.
 /// Completion: as promised per operation. Close: stop(), then destruction; requests may outlive the object.
+/// Fork: the parent goes on as if nothing had happened. In the child every function of this object and of its requests
+/// answers FORKED at once (those without an error: nothing, or 0), destruction releases nothing, and a new runtime may
+/// be made. A child that forks inside a callback ends or becomes another program there. Where a child keeps sockets
+/// open, peers on other hosts see its parent's death by lease only.
 class Runtime {
  public:
   /// Starts a rank with a loop thread of its own and returns when it has joined the rendezvous.
@@ -32,7 +36,20 @@ class Runtime {
   /// Starts a rank on the caller's libuv loop; call on that loop's thread and turn the loop. Returns at once;
   /// joined() ends when the rank has joined. The runtime never keeps the loop from ending but while it is open.
   [[nodiscard]] static Result<std::unique_ptr<Runtime>> create_on(uv_loop_s* loop, const RuntimeOptions& options);
-  /// Stops (on its own thread: blocking, at most 5 s; on a host's loop: at once, without draining).
+  /// Starts a rank that the program turns by hand, from any loop: it watches fd() and calls poll(). Returns at once;
+  /// joined() ends when the rank has joined. Callbacks run inside poll(). The thread that called poll() last (at first:
+  /// this one) is the driving thread: its blocking calls turn the runtime while they wait, outside callbacks; there
+  /// they answer WOULD_DEADLOCK. Blocking calls of other threads wait for it. When nobody has turned for a lease, by
+  /// which time peers think this rank dead, a thread that waits becomes the driving one.
+  [[nodiscard]] static Result<std::unique_ptr<Runtime>> create_polled(const RuntimeOptions& options);
+  /// Readable (level) when poll() has something to do, timers included; for epoll, poll or select. Owner: the runtime,
+  /// until its destruction. -1: not made by create_polled().
+  [[nodiscard]] int fd() const noexcept;
+  /// One bounded turn (a few hundred messages, timers and events each); never blocks. How much was done; 0 also when
+  /// another thread turns at this moment, and inside a callback. Call it again when fd() is readable.
+  std::size_t poll() noexcept;
+  /// Stops (on its own thread: blocking, at most 5 s; else: at once, without draining, and not in a callback other than
+  /// the end of stop_async()).
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -106,7 +123,7 @@ class Runtime {
   /// Ends everything: tells the peers, drains until `timeout`, then fences the rest. Blocking form: not on the loop
   /// thread (WOULD_DEADLOCK). A second call gives the first one's answer.
   [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
-  /// On a host's loop: the same as an operation; the host keeps turning its loop until `done` has been called.
+  /// The same as an operation, for a host's loop and for poll(): the host keeps turning until `done` has been called.
   void stop_async(Timeout timeout, void (*done)(void* context, const Result<void>& result), void* context);
 
  private:

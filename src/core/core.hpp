@@ -11,12 +11,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <semaphore>
 #include <vector>
 
 #include <hixl/runtime.hpp>
 
 #include "core/self_actor.hpp"
+#include "core/waiting.hpp"
 #include "group/barrier.hpp"
 #include "group/membership.hpp"
 #include "group/store_server.hpp"
@@ -84,8 +84,11 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> stop_and_join(Timeout timeout);
 
   [[nodiscard]] bool on_loop_thread() const noexcept { return loop_->on_loop_thread(); }
-  /// STOPPED after stop began.
+  /// FORKED in a forked child, STOPPED after stop began.
   [[nodiscard]] Result<void> admit() const noexcept;
+  [[nodiscard]] bool forked() const noexcept { return mark_->forked(); }
+  /// Null: not turned by hand.
+  [[nodiscard]] const std::shared_ptr<runtime::HandTurn>& hand() const noexcept { return loop_->thread()->hand(); }
   [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
 
  private:
@@ -127,6 +130,10 @@ class Core final : private peer::PeerListener,
                                         std::uint64_t size, Timeout timeout);
   /// Hands a call to the loop; runs it here when this is the loop's thread.
   void call(LoopCall& call);
+  /// Between two tries of a thread that waits for room.
+  void give_way() noexcept;
+  [[nodiscard]] Result<std::uint64_t> turn_for_signal(const memory::Pin& pin, const std::byte* word, Compare compare,
+                                                      std::uint64_t value, Timeout timeout);
   void drain_after_end();
   void drain_late();
   [[nodiscard]] bool came_too_late(peer::Operation& operation);
@@ -143,6 +150,7 @@ class Core final : private peer::PeerListener,
 
   RuntimeOptions options_;
   Parts parts_;
+  std::shared_ptr<const ForkMark> mark_;
   std::uint64_t seed_ = 0;
   std::atomic<Life> life_{Life::running};
   std::unique_ptr<runtime::RequestTable> requests_;
@@ -189,15 +197,9 @@ class Core final : private peer::PeerListener,
   bool driver_stopped_ = false;
 };
 
-/// A caller that waits for a loop callback.
-template <class Value>
-struct Waiting {
-  std::binary_semaphore ready{0};
-  std::optional<Value> value;
-};
-
 template <class Post>
 Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {
+  if (const auto admitted = admit(); !admitted) return admitted;
   if (on_loop_thread()) return fail(ErrorCode::would_deadlock);
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
@@ -207,7 +209,7 @@ Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {
     if (request) return request->wait();
     // A full table is back-pressure: the sync form waits for room, as long as its time allows.
     if (request.error().code != ErrorCode::busy || left <= Duration{}) return fail(request.error());
-    std::this_thread::yield();
+    give_way();
   }
 }
 

@@ -89,6 +89,10 @@ Result<memory::RegionInfo> Core::find_own(const Region& region) const {
 }
 
 void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  if (forked()) {
+    done(context, admit());
+    return;
+  }
   const auto deadline = deadline_of(timeout);
   if (!deadline) {
     done(context, fail(deadline.error()));
@@ -152,8 +156,35 @@ Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::
     return fail(ErrorCode::would_deadlock);
   }
   const Duration left = std::max<Duration>(*deadline - loop_->port().now(), Duration{});
+  if (hand() != nullptr && hand()->drives()) return turn_for_signal(*pin, bytes, compare, value, left);
   const Duration spin = options_.poll == PollMode::event ? Duration{} : Duration(std::chrono::microseconds(2));
   return signals_->wait(pin->device(), bytes, compare, value, left, spin);
+}
+
+void Core::give_way() noexcept {
+  if (hand() != nullptr && hand()->drives()) {
+    static_cast<void>(hand()->poll());
+  } else {
+    std::this_thread::yield();
+  }
+}
+
+/// The word may be changed by a loop turn (tcp), or by a peer straight in the window, of which no descriptor tells.
+Result<std::uint64_t> Core::turn_for_signal(const memory::Pin& pin, const std::byte* word, Compare compare,
+                                            std::uint64_t value, Timeout timeout) {
+  std::uint64_t seen = 0;
+  const auto over = [&] {
+    seen = memory::load_word(pin.device(), word);
+    return memory::holds(seen, compare, value) || signals_->closed();
+  };
+  // A turn costs a few microseconds: looking once a millisecond takes well under 1 % of a core.
+  constexpr Timeout k_look = std::chrono::milliseconds(1);
+  // What is left to do when it was over, when the time was, and when another thread drives now: look once more, and
+  // sleep there.
+  const Instant end = loop_->port().now() + timeout;
+  static_cast<void>(hand()->wait(over, runtime::WaitLimit(timeout), k_look));
+  const Duration left = std::max<Duration>(end - loop_->port().now(), Duration{});
+  return signals_->wait(pin.device(), word, compare, value, left, Duration{});
 }
 
 // ---- exchange ----
@@ -295,37 +326,30 @@ void Core::count_links(Counters& counters) {
 }
 
 Counters Core::counters() {
+  if (forked()) return {};
   Waiting<Counters> waiting;
   call(make_call(
       [this, &waiting] {
         Counters now = counters_;
         count_links(now);
         now.failed_unseen = requests_->failed_unseen();
-        waiting.value = now;
-        waiting.ready.release();
+        waiting.give(now);
       },
-      [this, &waiting] {
-        waiting.value = last_counters_;
-        waiting.ready.release();
-      }));
-  waiting.ready.acquire();
-  return *waiting.value;
+      [this, &waiting] { waiting.give(last_counters_); }));
+  return waiting.wait(*loop_->thread());
 }
 
 std::vector<LinkInfo> Core::links() {
+  if (forked()) return {};
   Waiting<std::vector<LinkInfo>> waiting;
   call(make_call(
       [this, &waiting] {
-        waiting.value.emplace();
-        for (const auto& actor : directory_->peers()) actor->describe(*waiting.value);
-        waiting.ready.release();
+        std::vector<LinkInfo> links;
+        for (const auto& actor : directory_->peers()) actor->describe(links);
+        waiting.give(std::move(links));
       },
-      [&waiting] {
-        waiting.value.emplace();
-        waiting.ready.release();
-      }));
-  waiting.ready.acquire();
-  return std::move(*waiting.value);
+      [&waiting] { waiting.give({}); }));
+  return waiting.wait(*loop_->thread());
 }
 
 }  // namespace hixl::core

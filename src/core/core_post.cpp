@@ -16,6 +16,7 @@ constexpr Duration k_timeout_max = std::chrono::hours(24 * 365);
 }  // namespace
 
 Result<void> Core::admit() const noexcept {
+  if (mark_->forked()) return fail(ErrorCode::forked, {.rank = options_.rank});
   if (life_.load(std::memory_order_acquire) == Life::running) return {};
   return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
 }

@@ -67,7 +67,10 @@ Result<std::unique_ptr<Core>> Core::create(const RuntimeOptions& options, Parts 
 }
 
 Core::Core(const RuntimeOptions& options, Parts parts)
-    : options_(options), parts_(std::move(parts)), seed_(options.seed != 0 ? options.seed : system_seed()) {}
+    : options_(options),
+      parts_(std::move(parts)),
+      mark_(parts_.driver->port().fork_mark()),
+      seed_(options.seed != 0 ? options.seed : system_seed()) {}
 
 Result<void> Core::build() {
   loop_ = std::make_unique<runtime::Loop>(parts_.driver->port(), seed_, options_.requests_max + k_call_mail);
@@ -137,8 +140,9 @@ Result<void> Core::build() {
   joined_request_ = Request(*requests_, acquired->slot, acquired->generation);
   joined_pending_ = true;
   start_joining();
-  const auto started =
-      parts_.driver->start(*loop_, {.poll = options_.poll, .spin = std::chrono::microseconds(options_.spin_us)});
+  const auto started = parts_.driver->start(*loop_, {.poll = options_.poll,
+                                                     .spin = std::chrono::microseconds(options_.spin_us),
+                                                     .patience = services_->timing.lease});
   if (!started) return fail(started.error());
   return {};
 }
@@ -197,6 +201,7 @@ void Core::finish_joined(const Result<void>& result) {
 }
 
 Request Core::joined() {
+  if (forked()) return Request::ended(fail(ErrorCode::forked, {.rank = options_.rank}));
   const std::scoped_lock lock(joined_mutex_);
   return joined_request_;
 }
@@ -254,6 +259,10 @@ Core::~Core() {
   if (parts_.driver && parts_.driver->own_thread()) {
     if (!driver_stopped_) static_cast<void>(stop_and_join(std::chrono::seconds(5)));
   } else if (parts_.driver && life_ != Life::stopped) {
+    if (hand() != nullptr) {
+      hand()->end();
+      loop_->bind_to_this_thread();
+    }
     stop_stage_ == StopStage::ended ? finish_hosted() : close_hosted();
   }
   if (requests_) runtime::RequestTable::retire(std::move(requests_));

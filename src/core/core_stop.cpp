@@ -86,6 +86,10 @@ void Core::close_hosted() {
 }
 
 void Core::stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  if (forked()) {
+    done(context, admit());
+    return;
+  }
   struct Stop final : LoopCall {
     void run() override {
       if (core.stop_stage_ == StopStage::none) {
@@ -118,6 +122,7 @@ void Core::stop(Timeout timeout, void (*done)(void*, const Result<void>&), void*
 }
 
 Result<void> Core::stop_and_join(Timeout timeout) {
+  if (forked()) return admit();
   if (on_loop_thread() && life_ != Life::stopped) {
     return fail(ErrorCode::would_deadlock, {.rank = options_.rank, .stage = Stage::shutdown});
   }
@@ -125,13 +130,9 @@ Result<void> Core::stop_and_join(Timeout timeout) {
   if (life_ == Life::stopped) return stop_result_;
   stop(
       timeout,
-      [](void* context, const Result<void>& result) {
-        auto& w = *static_cast<Waiting<Result<void>>*>(context);
-        w.value = result;
-        w.ready.release();
-      },
+      [](void* context, const Result<void>& result) { static_cast<Waiting<Result<void>>*>(context)->give(result); },
       &waiting);
-  waiting.ready.acquire();
+  const Result<void> result = waiting.wait(*loop_->thread());
   const std::scoped_lock lock(end_mutex_);
   if (!driver_stopped_ && parts_.driver->own_thread()) {
     driver_stopped_ = true;
@@ -142,7 +143,7 @@ Result<void> Core::stop_and_join(Timeout timeout) {
     while (loop_->mailbox().drain(SIZE_MAX) > 0) {
     }
   }
-  return *waiting.value;
+  return result;
 }
 
 /// Mail that came after the loop's last look, but before its end was told.

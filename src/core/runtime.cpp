@@ -12,23 +12,19 @@ namespace {
 /// Runs an asynchronous call and waits for it; WOULD_DEADLOCK where that could never end.
 template <class Value, class Start>
 Result<Value> wait_for(core::Core& core, Start&& start) {
+  if (core.forked()) return fail(ErrorCode::forked, {.rank = core.options().rank});
   if (core.on_loop_thread()) return fail(ErrorCode::would_deadlock, {.rank = core.options().rank});
   core::Waiting<Value> waiting;
   start(&waiting);
-  waiting.ready.acquire();
-  return std::move(*waiting.value);
+  return waiting.wait(*core.loop().thread());
 }
 
 void store_result(void* context, const Result<void>& result) {
-  auto& waiting = *static_cast<core::Waiting<Result<void>>*>(context);
-  waiting.value = result;
-  waiting.ready.release();
+  static_cast<core::Waiting<Result<void>>*>(context)->give(result);
 }
 
 void store_answers(void* context, std::vector<PeerAddresses>&& answers) {
-  auto& waiting = *static_cast<core::Waiting<std::vector<PeerAddresses>>*>(context);
-  waiting.value = std::move(answers);
-  waiting.ready.release();
+  static_cast<core::Waiting<std::vector<PeerAddresses>>*>(context)->give(std::move(answers));
 }
 
 Result<void> flatten(Result<Result<void>>&& result) {
@@ -45,7 +41,12 @@ class Runtime::State {
 };
 
 Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Runtime::~Runtime() = default;
+
+/// In a forked child nothing can be released: threads that hold locks are not there, and peers, rings and sockets are
+/// the parent's. The child's copy stays until it ends.
+Runtime::~Runtime() {
+  if (state_->core->forked()) static_cast<void>(state_.release());
+}
 
 Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) {
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
@@ -67,6 +68,25 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
   auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = true});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& options) {
+  if (const auto valid = options.validate(); !valid) return fail(valid.error());
+  auto driver = runtime::make_polled_driver();
+  if (!driver) return fail(driver.error());
+  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = true});
+  if (!core) return fail(core.error());
+  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+}
+
+int Runtime::fd() const noexcept {
+  const auto& hand = state_->core->hand();
+  return hand && !state_->core->forked() ? hand->fd() : -1;
+}
+
+std::size_t Runtime::poll() noexcept {
+  const auto hand = state_->core->hand();  // a copy: the end of a stop may destroy this runtime from inside
+  return hand && !state_->core->forked() ? hand->poll() : 0;
 }
 
 Request Runtime::joined() { return state_->core->joined(); }

@@ -68,7 +68,11 @@ Result<std::unique_ptr<Store>> Store::create(const std::string& url, bool insecu
 }
 
 Store::Store(std::unique_ptr<State> state) : state_(std::move(state)) {}
-Store::~Store() = default;
+
+/// A forked child has no thread to end and no connection to close: its copy stays until it ends.
+Store::~Store() {
+  if (state_->loop.thread()->forked()) static_cast<void>(state_.release());
+}
 
 const std::string& Store::url() const noexcept { return state_->url; }
 

@@ -31,6 +31,7 @@ class SignalPage {
                                            std::chrono::nanoseconds timeout, std::chrono::nanoseconds spin) noexcept;
   void ring() noexcept;   ///< after a word was stored: wakes waiters if any is marked
   void close() noexcept;  ///< ends all waits
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_seq_cst); }
   [[nodiscard]] Window& window() noexcept { return *window_; }
 
  private:
