@@ -26,6 +26,7 @@ THIRD_PARTY = (
     ("uv", ("src/runtime/uv_", "samples/embed_", "tests/")),
     ("concurrentqueue/", ("src/runtime/mailbox.cpp", "src/runtime/request_table.cpp")),
     ("spdlog", ("src/base/log.cpp",)),
+    ("asio/", ("samples/embed_",)),
     ("isa-l", ("src/wire/",)),
     ("doctest/", ("tests/",)),
     ("fmt/", ("src/", "samples/", "bench/", "tests/")),
