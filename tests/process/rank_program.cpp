@@ -13,6 +13,7 @@
 //   away                           "away", then computes (its own loop: stays inside a callback) until the next line;
 //                                  answers "back"
 //   lost                           counters().peers_lost
+//   fork                           the number of a child that holds copies of all descriptors until it is killed
 //   quit                           stops and ends with 0
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -118,6 +119,7 @@ class DrivenRank {
     if (verb == "put") return put(static_cast<Rank>(number[0]), number[1], number[2], number[3]);
     if (verb == "hammer") return hammer(static_cast<Rank>(number[0]), number[1]);
     if (verb == "away") return away();
+    if (verb == "fork") return fork_idler();
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
     return "no such verb";
   }
@@ -201,6 +203,15 @@ class DrivenRank {
     }
     static_cast<void>(lines_.next());
     return "puts " + std::to_string(puts) + " failed " + std::to_string(failed);
+  }
+
+  /// A child that holds copies of all descriptors until it is killed; its number.
+  static std::string fork_idler() {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (;;) ::pause();
+    }
+    return std::to_string(child);
   }
 
   std::string away() {
