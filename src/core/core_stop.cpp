@@ -37,8 +37,9 @@ void Core::stop_step() {
       barrier_->stop();
       signals_->close();
       directory_->stop(stop_deadline_);
-      break;
+      if (!directory_->peers().empty()) break;  // the goodbyes leave at the end of this turn
     }
+      [[fallthrough]];
     case StopStage::closing:
       if (!directory_->stopped()) break;
       last_counters_ = counters_;
