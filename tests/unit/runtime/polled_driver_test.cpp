@@ -73,13 +73,49 @@ TEST_CASE("P53 polled driver: a message to a driver that is about to sleep in th
   std::thread poster([&] {
     for (std::uint32_t i = 0; i < posts; ++i) {
       while (!rig.loop->mailbox().post({&counter, 0, 0, 0})) std::this_thread::yield();
-      // One at a time: the next is posted when the driver is on its way back to sleep.
-      for (std::uint32_t seen = counter.seen.load(); seen <= i; seen = counter.seen.load()) counter.seen.wait(seen);
+      // One at a time, each posted a little later after the one before was heard, so that posts sweep over the end of
+      // the turn: the last look, the announcement, the host's poll. The poster spins, since a wake-up of its own takes
+      // longer than all that.
+      for (std::uint32_t spins = 0; counter.seen.load() <= i; ++spins) {
+        if (spins % 1000 == 999) std::this_thread::yield();
+      }
+      for (std::uint32_t pause = i % 256; pause > 0; --pause) spin_pause();
     }
   });
   const bool all = rig.until([&] { return counter.seen == posts; });
   CHECK(all);
   poster.join();
+}
+
+TEST_CASE("P53 polled driver: mail between the last look and the announcement, and right after it, is heard") {
+  Rig rig;
+  Counter counter;
+  struct Poster final : Poller {
+    Loop* loop = nullptr;
+    Counter* counter = nullptr;
+    bool before = false;  // posts once after the turn has looked at the mailbox
+    bool after = false;   // posts once while sleep is announced
+    void post() { CHECK(loop->mailbox().post({counter, 0, 0, 0})); }
+    bool poll() override {
+      if (std::exchange(before, false)) post();
+      return false;
+    }
+    bool can_sleep() override {
+      if (std::exchange(after, false)) post();
+      return true;
+    }
+  } poster;
+  poster.loop = &*rig.loop;
+  poster.counter = &counter;
+  rig.loop->attach(poster);
+  for (std::uint32_t round = 0; round < 100; ++round) {
+    rig.settle();
+    (round % 2 == 0 ? poster.before : poster.after) = true;
+    rig.hand->poll();
+    REQUIRE(readable(rig.hand->fd(), 0));
+    rig.hand->poll();
+    REQUIRE(counter.seen == round + 1);
+  }
 }
 
 TEST_CASE("polled driver: many posting threads and sockets, all through the one descriptor") {
