@@ -63,8 +63,16 @@ enum class ErrorKind : std::uint8_t {
   X(handshake_failed, 40, reconnect, "the peer ended the handshake", "see the peer's log for its reason")        \
   X(wrong_peer, 41, reconnect, "another process answers at the peer's address",                                  \
     "wait until the peer publishes its new address")                                                             \
+  X(address_not_local, 42, give_up, "the address to listen on is not one of this host",                          \
+    "use an address that `ip address` shows here")                                                               \
+  X(family_mismatch, 43, give_up, "one side has only IPv4 and the other only IPv6",                              \
+    "use one family on both sides (HIXL_BIND, HIXL_ADVERTISE)")                                                  \
+  X(wrong_job, 44, fix_call, "another job uses this store",                                                      \
+    "give every job a store of its own (HIXL_STORE or HIXL_PORT)")                                               \
   X(transport_unavailable, 45, give_up, "the forced link kind is not available here",                            \
     "choose another kind, or automatic selection")                                                               \
+  X(address_scope, 46, fix_call, "a link-local IPv6 address needs a scope, and no other address may have one",   \
+    "write the interface behind a link-local address, as in fe80::1%eth0")                                       \
   X(busy, 50, retry_later, "no free slot or credit", "let some operations end, then post again")                 \
   X(deadline_exceeded, 51, retry_later, "the deadline passed", "allow more time, or see which peer is slow")     \
   X(cancelled, 52, none, "the operation was cancelled", "nothing to do")                                         \
@@ -119,14 +127,16 @@ struct ErrorDetail {
   Rank rank = k_no_rank;   ///< the peer
   std::uint16_t link = 0;  ///< link id at that peer
   Stage stage = Stage::none;
-  std::int32_t os_error = 0;         ///< errno or work-completion status
-  std::uint64_t address = 0;         ///< start of the range in question
-  std::uint64_t length = 0;          ///< its bytes
-  std::uint64_t nearest_base = 0;    ///< nearest region: start
-  std::uint64_t nearest_length = 0;  ///< and bytes
-  std::uint64_t limit = 0;           ///< the limit that was met
-  std::uint32_t missing_count = 0;   ///< barrier and exchange: how many ranks are missing
-  std::array<Rank, 8> missing{};     ///< the first of them
+  std::int32_t os_error = 0;            ///< errno or work-completion status
+  std::uint64_t address = 0;            ///< start of the range in question
+  std::uint64_t length = 0;             ///< its bytes
+  std::uint64_t nearest_base = 0;       ///< nearest region: start
+  std::uint64_t nearest_length = 0;     ///< and bytes
+  std::uint64_t limit = 0;              ///< the limit that was met
+  std::uint32_t missing_count = 0;      ///< barrier and exchange: how many ranks are missing
+  std::array<Rank, 8> missing{};        ///< the first of them
+  std::array<std::uint8_t, 16> host{};  ///< socket address in question, as IPv6 (IPv4 as ::ffff:a.b.c.d)
+  std::uint16_t port = 0;               ///< and its port; both 0: none
 };
 
 /// A failure. Copyable, allocates nothing.

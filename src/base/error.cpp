@@ -3,6 +3,8 @@
 // The text of an error: made from the list of codes and the plain numbers only when somebody asks for it.
 #include <hixl/error.hpp>
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -34,9 +36,9 @@ struct CodeEntry {
 
 CodeEntry entry(ErrorCode code) noexcept {
   switch (code) {
-#define HIXL_CODE(id, number, kind_of, what_text, remedy_text)          \
-  case ErrorCode::id: {                                                 \
-    static constexpr UpperText upper(#id);                              \
+#define HIXL_CODE(id, number, kind_of, what_text, remedy_text)             \
+  case ErrorCode::id: {                                                    \
+    static constexpr UpperText upper(#id);                                 \
     return {upper.characters, what_text, remedy_text, ErrorKind::kind_of}; \
   }
     HIXL_ERROR_CODES(HIXL_CODE)
@@ -49,21 +51,36 @@ CodeEntry entry(ErrorCode code) noexcept {
 
 std::string_view stage_name(Stage stage) noexcept {
   switch (stage) {
-    case Stage::none: return "none";
-    case Stage::options: return "options";
-    case Stage::resolve: return "resolve";
-    case Stage::connect: return "connect";
-    case Stage::handshake: return "handshake";
-    case Stage::rendezvous: return "rendezvous";
-    case Stage::exchange: return "exchange";
-    case Stage::local_check: return "local check";
-    case Stage::remote_check: return "remote check";
-    case Stage::transfer: return "transfer";
-    case Stage::fence: return "fence";
-    case Stage::memory: return "memory";
-    case Stage::barrier: return "barrier";
-    case Stage::bind: return "bind";
-    case Stage::shutdown: return "shutdown";
+    case Stage::none:
+      return "none";
+    case Stage::options:
+      return "options";
+    case Stage::resolve:
+      return "resolve";
+    case Stage::connect:
+      return "connect";
+    case Stage::handshake:
+      return "handshake";
+    case Stage::rendezvous:
+      return "rendezvous";
+    case Stage::exchange:
+      return "exchange";
+    case Stage::local_check:
+      return "local check";
+    case Stage::remote_check:
+      return "remote check";
+    case Stage::transfer:
+      return "transfer";
+    case Stage::fence:
+      return "fence";
+    case Stage::memory:
+      return "memory";
+    case Stage::barrier:
+      return "barrier";
+    case Stage::bind:
+      return "bind";
+    case Stage::shutdown:
+      return "shutdown";
   }
   return "unknown";
 }
@@ -105,6 +122,19 @@ void add_os_error(DetailText& text, std::int32_t number) {
   text.add("errno {} ({})", number, strerror_r(number, buffer, sizeof buffer));
 }
 
+/// "10.0.0.1:80" or "[::1]:80".
+std::string socket_text(const ErrorDetail& detail) {
+  in6_addr address{};
+  std::copy(detail.host.begin(), detail.host.end(), address.s6_addr);
+  char text[INET6_ADDRSTRLEN] = {};
+  if (IN6_IS_ADDR_V4MAPPED(&address)) {
+    inet_ntop(AF_INET, &address.s6_addr[12], text, sizeof text);
+    return fmt::format("{}:{}", text, detail.port);
+  }
+  inet_ntop(AF_INET6, &address, text, sizeof text);
+  return fmt::format("[{}]:{}", text, detail.port);
+}
+
 std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   DetailText text;
   if (detail.rank != k_no_rank) text.add("rank {}", detail.rank);
@@ -112,6 +142,8 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   if (detail.stage != Stage::none) text.add("stage {}", stage_name(detail.stage));
   if (code == ErrorCode::version_mismatch) {
     text.add("version {} there, {} here", detail.length, detail.limit);
+  } else if (code == ErrorCode::wrong_peer && detail.limit != 0) {
+    text.add("life {:x} expected, {:x} found", detail.limit, detail.length);
   } else {
     if (detail.address != 0) {
       text.add("address {:#x} + {:#x} ({} bytes)", detail.address, detail.length, detail.length);
@@ -124,6 +156,8 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
     }
     if (detail.limit != 0) text.add("limit {}", detail.limit);
   }
+  const bool has_host = std::any_of(detail.host.begin(), detail.host.end(), [](auto byte) { return byte != 0; });
+  if (detail.port != 0 || has_host) text.add("at {}", socket_text(detail));
   if (detail.os_error != 0) add_os_error(text, detail.os_error);
   if (detail.missing_count != 0) text.add("{}", missing_text(detail));
   return text.text();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peer/handshake.hpp"
 
+#include <cerrno>
+
 #include "base/assert.hpp"
 #include "base/log.hpp"
 #include "peer/timing.hpp"
@@ -19,7 +21,7 @@ wire::FrameHeader plain_header(wire::FrameType type) {
 
 Dial::Dial(runtime::Loop& loop, const runtime::Address& address, const wire::Hello& hello, Duration timeout,
            DialEvents& events)
-    : loop_(loop), hello_(hello), events_(events) {
+    : loop_(loop), address_(address), hello_(hello), events_(events) {
   auto stream = loop_.port().connect(address, timeout, *this);
   loop_.start_after(*this, timeout);
   if (stream) {
@@ -83,13 +85,15 @@ void Dial::on_down(const Error& error) {
 }
 
 void Dial::on_timer() {
-  fail_later(Error(ErrorCode::connect_timeout, {.stage = stream_ ? Stage::handshake : Stage::connect}));
+  fail_later(
+      Error(ErrorCode::connect_timeout, {.stage = stream_ ? Stage::handshake : Stage::connect, .os_error = ETIMEDOUT}));
 }
 
 void Dial::fail_later(const Error& error) {
   if (over_) return;
   over_ = true;
   error_ = error;
+  if (error_.detail.port == 0) address_.name_in(error_.detail);
   loop_.defer(*this);
 }
 
@@ -140,6 +144,13 @@ void Greeting::on_payload_start(const wire::FrameHeader& header, ConstBytes body
 void Greeting::on_down(const Error& error) {
   if (!greeted_) log::debug("a connection ended before its hello: {}", error.message());
   if (!greeted_ && error.code != ErrorCode::link_failed) offence_ = error.code;  // anything but an ordinary end
+  if (!greeted_ && error.code == ErrorCode::version_mismatch) {
+    // The stream is closed for frames. One header of our version, written past it, lets the other side see the reason.
+    std::array<std::byte, wire::k_header_bytes> bytes;
+    wire::encode(wire::FrameHeader{.type = wire::FrameType::reject, .flags = wire::k_flag_optional}, bytes);
+    const iovec piece{bytes.data(), bytes.size()};
+    stream_->stream().write(std::span(&piece, 1));
+  }
   loop_.defer(*this);
 }
 

@@ -39,6 +39,7 @@ class Dial final : private runtime::StreamEvents,
        DialEvents& events);
   ~Dial() = default;
   [[nodiscard]] const wire::Hello& hello() const noexcept { return hello_; }
+  [[nodiscard]] const runtime::Address& address() const noexcept { return address_; }
   /// Connected, so that the peer has our hello or will have it soon.
   [[nodiscard]] bool greeted() const noexcept { return stream_ != nullptr; }
   /// In on_welcome: the stream, for the link.
@@ -61,6 +62,7 @@ class Dial final : private runtime::StreamEvents,
   void fail_later(const Error& error);
 
   runtime::Loop& loop_;
+  runtime::Address address_;
   wire::Hello hello_;
   DialEvents& events_;
   std::unique_ptr<runtime::Stream> connecting_;

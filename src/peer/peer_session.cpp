@@ -165,6 +165,7 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
                                                        .link = link->id(),
                                                        .stage = Stage::handshake,
                                                        .limit = static_cast<std::uint64_t>(reject.reason)});
+  dial.address().name_in(connect_error_.detail);
   if (reject.reason != wire::RejectReason::duplicate_dial) link->last_error = connect_error_;
   log::debug("rank {} to {}: refuses our hello for link {}, reason {}", services_.rank, rank_, link->id(),
              static_cast<int>(reject.reason));
@@ -207,6 +208,9 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
     case wire::RejectReason::wrong_peer:
     case wire::RejectReason::wrong_incarnation:
       connect_error_.code = ErrorCode::wrong_peer;
+      connect_error_.detail.length = reject.incarnation;
+      connect_error_.detail.limit = endpoints_.incarnation;
+      link->last_error = connect_error_;
       log::debug("rank {} to {}: expected peer {} life {:x}, found {} life {:x}", services_.rank, rank_,
                  hex(endpoints_.peer_id), endpoints_.incarnation, hex(reject.peer_id), reject.incarnation);
       at_least = services_.timing.passive_delay;
@@ -230,7 +234,10 @@ void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
       welcome.rank != rank_ || welcome.link_gen != hello.link_gen || welcome.session == 0 ||
       (session_active_ && welcome.session != session_) || welcome.session < session_) {
     static_cast<void>(dial.take_stream());
-    on_dial_failed(dial, Error(ErrorCode::wrong_peer, {.stage = Stage::handshake}));
+    Error wrong(ErrorCode::wrong_peer,
+                {.stage = Stage::handshake, .length = welcome.incarnation, .limit = hello.target_incarnation});
+    dial.address().name_in(wrong.detail);
+    on_dial_failed(dial, wrong);
     return;
   }
   auto stream = dial.take_stream();

@@ -231,8 +231,15 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
                                                .length = operation.total_bytes(),
                                                .limit = operation.executed_bytes});
     if (best_up() == nullptr) {
-      error.detail.stage = Stage::connect;
+      // Nothing connected: where that stands, and the address at which it failed last.
+      const Stage reached = connect_error_.detail.stage;
+      const bool earlier = reached == Stage::resolve || reached == Stage::handshake;
+      error.detail.stage = !address_known_ && reached == Stage::none ? Stage::rendezvous
+                           : earlier                                 ? reached
+                                                                     : Stage::connect;
       error.detail.os_error = connect_error_.detail.os_error;
+      error.detail.host = connect_error_.detail.host;
+      error.detail.port = connect_error_.detail.port;
     }
     end(operation, error);
     return;

@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/log.hpp"
+#include "runtime/interfaces.hpp"
+
 namespace hixl::runtime {
 namespace {
 
@@ -22,6 +25,7 @@ Result<void> Dialer::start(const Address& address, Duration timeout) {
   if (!literals->empty()) return start(std::move(*literals), timeout);
 
   deadline_ = boot_time() + timeout;
+  port_ = address.port;
   if (const int error = timer_.open(handles_, *this); error != 0) return fail(socket_error(-error, Stage::resolve));
   if (const int error = lookup_.start(handles_, address.host, address.port, *this); error != 0) {
     return fail(error == UV_ENOMEM ? ErrorCode::no_memory : ErrorCode::host_unresolved,
@@ -43,7 +47,7 @@ void Dialer::on_looked_up(int error, const addrinfo* list) {
   if (error == 0) addresses_ = listed_addresses(list);
   if (addresses_.empty()) {
     // A failed look-up has numbers of libuv's own (UV_EAI_…); they are no errno and stay negative to show it.
-    return finish(fail(ErrorCode::host_unresolved, {.stage = Stage::resolve, .os_error = error}));
+    return finish(fail(ErrorCode::host_unresolved, {.stage = Stage::resolve, .os_error = error, .port = port_}));
   }
   try_next();
 }
@@ -51,7 +55,7 @@ void Dialer::on_looked_up(int error, const addrinfo* list) {
 void Dialer::on_timeout() {
   switch (phase_) {
     case Phase::resolving:
-      return finish(fail(ErrorCode::connect_timeout, {.stage = Stage::resolve, .os_error = ETIMEDOUT}));
+      return finish(fail(ErrorCode::connect_timeout, {.stage = Stage::resolve, .os_error = ETIMEDOUT, .port = port_}));
     case Phase::connecting:
     case Phase::backlog_full:
       if (phase_ == Phase::connecting || boot_time() >= deadline_) {
@@ -112,7 +116,19 @@ void Dialer::wait(Phase phase, Duration delay) {
 void Dialer::note(int os_error) {
   // Of several failures the one that may pass is told: a host without v6 has no route to the first address of a name,
   // and what matters is that the second refused.
-  if (kind(error_.code) != ErrorKind::retry_later) error_ = socket_error(os_error, Stage::connect);
+  if (kind(error_.code) == ErrorKind::retry_later) return;
+  error_ = socket_error(os_error, Stage::connect);
+  const SocketAddress& to = addresses_[index_];
+  const Address there = to.address();
+  there.name_in(error_.detail);
+  const bool unreachable =
+      os_error == ENETUNREACH || os_error == EHOSTUNREACH || os_error == EADDRNOTAVAIL || os_error == EAFNOSUPPORT;
+  if (!unreachable || there.loopback() || !only_other_family(to.any.sa_family)) return;
+  error_.code = ErrorCode::family_mismatch;
+  const int mine = to.any.sa_family == AF_INET ? AF_INET6 : AF_INET;
+  const auto near = address_towards({Address::Family::tcp, mine == AF_INET ? "192.0.2.1" : "2001:db8::1", 1});
+  log::debug("cannot call {}: this host has only {} ({})", there.text(), mine == AF_INET ? "IPv4" : "IPv6",
+             near ? near->host : "no default route");
 }
 
 void Dialer::finish(Result<Fd> result) {

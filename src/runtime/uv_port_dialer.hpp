@@ -52,6 +52,7 @@ class Dialer final : private PollTarget, private TimerTarget, private LookupTarg
   DialerEvents& events_;
   Phase phase_ = Phase::ready;
   Instant deadline_{};
+  std::uint16_t port_ = 0;  // of a name that is looked up
   std::vector<SocketAddress> addresses_;
   std::size_t index_ = 0;
   Error error_;  // what the user will hear when all addresses have failed

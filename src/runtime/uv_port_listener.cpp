@@ -47,7 +47,11 @@ Result<std::unique_ptr<Listener>> UvListener::open(UvHandles& handles, const Add
     // The first candidate's reason is the one worth telling: later ones are often of a family this host has not.
     if (error == 0) error = socket.error();
   }
-  if (!listener->socket_) return fail(socket_error(error, Stage::bind));
+  if (!listener->socket_) {
+    Error told = socket_error(error, Stage::bind);
+    (candidates->empty() ? address : candidates->front().address()).name_in(told.detail);
+    return fail(told);
+  }
 
   listener->address_ = local_address(listener->socket_.get()).address();
   error = listener->timer_.open(handles, *listener);

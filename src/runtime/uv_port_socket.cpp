@@ -4,6 +4,7 @@
 #include "runtime/uv_port_socket.hpp"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 
@@ -71,6 +72,12 @@ void take_fds(msghdr& message, std::vector<Fd>& out) {
   }
 }
 
+/// The interface's name rather than its number, since hosts that are alike (all on eth0) share names and not numbers.
+std::string scope_text(std::uint32_t scope) {
+  std::array<char, IF_NAMESIZE> name{};
+  return ::if_indextoname(scope, name.data()) != nullptr ? std::string(name.data()) : std::to_string(scope);
+}
+
 }  // namespace
 
 Address SocketAddress::address() const {
@@ -82,7 +89,7 @@ Address SocketAddress::address() const {
   if (any.sa_family == AF_INET6) {
     ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
     std::string host = text.data();
-    if (v6.sin6_scope_id != 0) host.append("%").append(std::to_string(v6.sin6_scope_id));
+    if (v6.sin6_scope_id != 0) host.append("%").append(scope_text(v6.sin6_scope_id));
     return {Address::Family::tcp, std::move(host), ntohs(v6.sin6_port)};
   }
   constexpr std::size_t k_before_name = offsetof(sockaddr_un, sun_path) + 1;
@@ -90,17 +97,27 @@ Address SocketAddress::address() const {
 }
 
 Error socket_error(int os_error, Stage stage) {
-  const auto code = [os_error] {
+  const auto code = [os_error, stage] {
     switch (os_error) {
-      case ECONNREFUSED: return ErrorCode::connect_refused;
-      case ETIMEDOUT: return ErrorCode::connect_timeout;
+      case ECONNREFUSED:
+        return ErrorCode::connect_refused;
+      case ETIMEDOUT:
+        return ErrorCode::connect_timeout;
       case EHOSTUNREACH:
-      case ENETUNREACH: return ErrorCode::no_route;
-      case EADDRINUSE: return ErrorCode::address_in_use;
+      case ENETUNREACH:
+        return ErrorCode::no_route;
+      case EADDRINUSE:
+        return ErrorCode::address_in_use;
+      // Connecting, the same number says that no port is left to call from.
+      case EADDRNOTAVAIL:
+        return stage == Stage::bind ? ErrorCode::address_not_local : ErrorCode::os_error;
       case EMFILE:
-      case ENFILE: return ErrorCode::fd_limit;
-      case ENOMEM: return ErrorCode::no_memory;
-      default: return ErrorCode::os_error;
+      case ENFILE:
+        return ErrorCode::fd_limit;
+      case ENOMEM:
+        return ErrorCode::no_memory;
+      default:
+        return ErrorCode::os_error;
     }
   };
   return Error(code(), {.stage = stage, .os_error = os_error});
@@ -114,6 +131,15 @@ Result<std::vector<SocketAddress>> literal_addresses(const Address& address, Sta
   }
   if (address.host.empty() || address.host.find('\0') != std::string::npos) {
     return fail(ErrorCode::invalid_argument, {.stage = stage});
+  }
+  if (const std::size_t scope = address.host.find('%'); scope != std::string::npos) {
+    const std::string interface = address.host.substr(scope + 1);
+    const bool number = interface.find_first_not_of("0123456789") == std::string::npos;
+    if (!number && ::if_nametoindex(interface.c_str()) == 0) {
+      ErrorDetail detail{.stage = stage, .os_error = ENODEV};
+      address.name_in(detail);
+      return fail(ErrorCode::address_not_local, detail);
+    }
   }
   // Numeric only: no file and no server is asked, so this does not block. It understands scopes ("fe80::1%eth0").
   auto list = ask(address, AI_NUMERICHOST);

@@ -33,7 +33,7 @@ struct SocketAddress {
   socklen_t length = 0;
 
   SocketAddress() : local{} {}
-  /// Back to text and number; a v6 scope is kept as its number.
+  /// Back to text and number; a v6 scope becomes the name of its interface.
   [[nodiscard]] Address address() const;
 };
 

@@ -93,6 +93,7 @@ TEST_CASE("message: every field that applies") {
   CHECK(has(text(ErrorCode::peer_lost, {.rank = 0}), "(rank 0)"));
   CHECK(has(text(ErrorCode::malformed_frame, {.length = 70'000, .limit = 65'536}), "(length 70000, limit 65536)"));
   CHECK(has(text(ErrorCode::version_mismatch, {.length = 2, .limit = 1}), "(version 2 there, 1 here)"));
+  CHECK(has(text(ErrorCode::wrong_peer, {.length = 0xb, .limit = 0xa}), "(life a expected, b found)"));
   CHECK(has(text(ErrorCode::host_unresolved, {.os_error = -3008}), "(status -3008)"));
   CHECK(has(text(ErrorCode::os_error, {.os_error = 123'456}), "errno 123456 ("));
 }
