@@ -19,16 +19,26 @@ enum class PollMode : std::uint8_t {
   event,     ///< sleep at once: lowest CPU use.
 };
 
+/// Where rank 0 hosts the store of a job that names only a host. Below the range from which the kernel takes ports for
+/// outgoing connections (32 768 and up), and not torch's 29 500.
+inline constexpr std::uint16_t k_store_port = 29'571;
+
 struct RuntimeOptions {
   // ---- who and where ----
   Rank rank = 0;
   std::uint32_t world_size = 1;  ///< 1 … 65 536. Ranks may come late.
-  /// "tcp://host:port" of the rendezvous store. Empty: only for world_size 1.
+  /// The rendezvous store: "tcp://host:port", "unix:@name" (this host only), or "file:///path" of a file that all ranks
+  /// reach (one user; locks must work on its file system). Empty: only for world_size 1.
   std::string store;
-  bool host_store = false;  ///< this runtime hosts the store at that address (one rank of a job, usually rank 0)
-  /// Addresses to listen on. Anything beyond loopback needs `insecure`.
+  /// This runtime hosts the store (one rank of a job, usually rank 0; nobody for a file). When it stops, the others go
+  /// on among themselves, and nobody can join until somebody hosts it again.
+  bool host_store = false;
+  /// Ranks of two jobs, by this name, that come to one store do not meet: WRONG_JOB. Empty: not compared.
+  std::string job;
+  /// Address to listen on, a literal or a name. Anything beyond loopback needs `insecure`.
   std::string bind = "127.0.0.1";
-  /// Address that others are told; empty: the bound one.
+  /// Address (literal or name) that others are told; empty: the bound one, or when that is 0.0.0.0 or [::], the one by
+  /// which this host reaches the store.
   std::string advertise;
   bool insecure = false;
 
@@ -62,8 +72,12 @@ struct RuntimeOptions {
 
   /// First option outside its range, or nothing.
   [[nodiscard]] Result<void> validate() const;
-  /// Defaults, overridden by HIXL_RANK, HIXL_WORLD_SIZE, HIXL_STORE, HIXL_LINKS (comma list), HIXL_BIND,
-  /// HIXL_ADVERTISE, HIXL_INSECURE, HIXL_POLL. A variable that cannot be read is an error that names it.
+  /// Defaults, overridden by the environment; the log names a variable that cannot be read or contradicts another.
+  /// Rank and size: the first complete pair of HIXL_RANK/HIXL_WORLD_SIZE (which silences the others), RANK/WORLD_SIZE
+  /// (torchrun), OMPI_COMM_WORLD_RANK/_SIZE, SLURM_PROCID/SLURM_NTASKS, PMI_RANK/PMI_SIZE. Store: HIXL_STORE; else rank
+  /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
+  /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
+  /// HIXL_JOB, HIXL_LINKS (comma list), HIXL_BIND, HIXL_ADVERTISE, HIXL_INSECURE, HIXL_POLL.
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };
 

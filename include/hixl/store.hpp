@@ -13,7 +13,8 @@ namespace hixl {
 /// Owner: the program. Serves from a thread of its own until destroyed. Thread-safe.
 class Store {
  public:
-  /// Listens on "tcp://host:port"; port 0 chooses a free one. Beyond loopback needs `insecure`.
+  /// Listens on "tcp://host:port" (port 0 chooses a free one) or "unix:@name". Beyond loopback needs `insecure`.
+  /// ADDRESS_IN_USE, ADDRESS_NOT_LOCAL, HOST_UNRESOLVED, SECURITY_REQUIRED, INVALID_ARGUMENT.
   [[nodiscard]] static Result<std::unique_ptr<Store>> create(const std::string& url, bool insecure = false);
   ~Store();
   Store(const Store&) = delete;

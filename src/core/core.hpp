@@ -18,7 +18,7 @@
 #include "core/self_actor.hpp"
 #include "core/waiting.hpp"
 #include "group/barrier.hpp"
-#include "group/membership.hpp"
+#include "group/rendezvous.hpp"
 #include "group/store_server.hpp"
 #include "peer/directory.hpp"
 #include "runtime/drivers.hpp"
@@ -164,7 +164,7 @@ class Core final : private peer::PeerListener,
   alignas(64) Counters counters_{};
   std::vector<std::unique_ptr<links::LinkFactory>> factories_;
   std::unique_ptr<group::StoreServer> store_;
-  std::unique_ptr<group::Membership> membership_;
+  std::unique_ptr<group::Rendezvous> membership_;
   struct NoBook;
   std::unique_ptr<NoBook> no_book_;
   std::unique_ptr<peer::PeerServices> services_;

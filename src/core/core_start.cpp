@@ -9,6 +9,7 @@
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
+#include "core/addresses.hpp"
 #include "core/core.hpp"
 #include "core/factories.hpp"
 #include "core/release.hpp"
@@ -98,17 +99,16 @@ Result<void> Core::build() {
   no_book_ = std::make_unique<NoBook>();
   peer::AddressBook* book = no_book_.get();
   if (!options_.store.empty()) {
-    auto store = runtime::Address::parse(options_.store);
-    if (!store) return fail(store.error());
+    std::string url = options_.store;
     if (options_.host_store) {
-      if (!store->loopback() && !options_.insecure) {
-        return fail(ErrorCode::security_required, {.rank = options_.rank, .stage = Stage::bind});
-      }
-      auto server = group::StoreServer::listen(*loop_, *store);
+      auto server = host_store(*loop_, options_.store, options_.insecure);
       if (!server) return fail(server.error());
       store_ = std::move(*server);
+      url = store_->address().text();  // with the real port
     }
-    membership_ = std::make_unique<group::Membership>(*loop_, *store, static_cast<group::MembershipEvents&>(*this));
+    auto rendezvous = group::make_rendezvous(*loop_, url, static_cast<group::MembershipEvents&>(*this));
+    if (!rendezvous) return fail(rendezvous.error());
+    membership_ = std::move(*rendezvous);
     book = membership_.get();
   }
   services_ = std::make_unique<peer::PeerServices>(peer::PeerServices{.loop = *loop_,
@@ -164,19 +164,14 @@ Result<void> Core::listen() {
     endpoints_.unix_name = name;
   }
   if (network) {
-    auto address = runtime::Address::parse(options_.bind.find(':') != std::string::npos && options_.bind.front() != '['
-                                               ? fmt::format("[{}]:0", options_.bind)
-                                               : fmt::format("{}:0", options_.bind));
-    if (!address) return fail(address.error());
-    if (!address->loopback() && !options_.insecure) {
-      return fail(ErrorCode::security_required, {.rank = options_.rank, .stage = Stage::bind});
-    }
-    auto listener = loop_->port().listen(*address, *directory_);
+    const auto bound = address_to_bind(options_);
+    if (!bound) return fail(bound.error());
+    auto listener = loop_->port().listen(*bound, *directory_);
     if (!listener) return fail(listener.error());
     tcp_listener_ = std::move(*listener);
-    runtime::Address told = tcp_listener_->address();
-    if (!options_.advertise.empty()) told.host = options_.advertise;
-    endpoints_.addresses.push_back(told.text());
+    const auto told = address_to_tell(options_, tcp_listener_->address());
+    if (!told) return fail(told.error());
+    endpoints_.addresses.push_back(told->text());
   }
   return {};
 }
@@ -186,7 +181,9 @@ void Core::start_joining() {
     finish_joined({});
     return;
   }
-  membership_->join(endpoints_, options_.world_size, loop_->port().now() + options_.connect_timeout);
+  membership_->join(
+      {.world_size = options_.world_size, .job = group::job_number(options_.job), .endpoints = endpoints_},
+      loop_->port().now() + options_.connect_timeout);
 }
 
 void Core::on_joined(const Result<void>& result) { finish_joined(result); }

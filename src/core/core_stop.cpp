@@ -74,6 +74,7 @@ void Core::finish_hosted() {
 void Core::close_hosted() {
   life_.store(Life::stopping, std::memory_order_seq_cst);
   stop_stage_ = StopStage::closing;
+  if (membership_) membership_->leave();
   finish_joined(fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown}));
   self_->stop();
   barrier_->stop();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "core/addresses.hpp"
 #include "group/store_server.hpp"
 #include "runtime/drivers.hpp"
 #include "runtime/loop.hpp"
@@ -49,16 +50,15 @@ class Store::State final : public runtime::MailTarget {
 };
 
 Result<std::unique_ptr<Store>> Store::create(const std::string& url, bool insecure) {
-  const auto address = runtime::Address::parse(url);
-  if (!address) return fail(address.error());
-  if (!address->loopback() && !insecure) return fail(ErrorCode::security_required, {.stage = Stage::bind});
   auto driver = runtime::make_thread_driver();
   if (!driver) return fail(driver.error());
   auto state = std::make_unique<State>(std::move(*driver));
-  auto server = group::StoreServer::listen(state->loop, *address);
+  auto server = core::host_store(state->loop, url, insecure);
   if (!server) return fail(server.error());
   state->server = std::move(*server);
-  state->url = "tcp://" + state->server->address().text();
+  const runtime::Address& bound = state->server->address();
+  const bool local = bound.family == runtime::Address::Family::unix_abstract;
+  state->url = (local ? "" : "tcp://") + bound.text();
   // A store sleeps most of its life: it never spins.
   if (const auto started = state->driver->start(state->loop, {.poll = PollMode::event}); !started) {
     return fail(started.error());

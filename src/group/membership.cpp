@@ -4,6 +4,8 @@
 // Everything the store must know (the claim, what is watched) is kept here and told again on every connection.
 #include "group/membership.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <map>
@@ -54,8 +56,9 @@ int os_error_of(const Error& error) {
 
 /// Dialling again would end the same way.
 bool final(const Error& error) {
-  return error.code == ErrorCode::host_unresolved || error.code == ErrorCode::version_mismatch ||
-         error.code == ErrorCode::malformed_frame || error.code == ErrorCode::corrupt;
+  return error.code == ErrorCode::host_unresolved || error.code == ErrorCode::access_denied ||
+         error.code == ErrorCode::version_mismatch || error.code == ErrorCode::malformed_frame ||
+         error.code == ErrorCode::corrupt;
 }
 
 }  // namespace
@@ -153,6 +156,13 @@ void Membership::Impl::dial() {
 void Membership::Impl::on_connected(const Result<void>& result) {
   if (state != State::connecting) return;
   if (!result) return lost(result.error());
+  // An abstract name belongs to whoever took it first.
+  const auto credentials = connecting->credentials();
+  if (address.family == runtime::Address::Family::unix_abstract && credentials.pid != 0 &&
+      credentials.uid != ::geteuid()) {
+    log::error("the store at {} is of user {}", address.text(), credentials.uid);
+    return lost(Error(ErrorCode::access_denied, {.os_error = EPERM}));
+  }
   state = State::claiming;
   stream = std::make_unique<links::FrameStream>(std::move(connecting), loop);
   stream->set_sink(this);
@@ -233,7 +243,11 @@ void Membership::Impl::on_step_timer() {
 
 void Membership::Impl::on_deadline() {
   const int os_error = last_error.code == ErrorCode::ok ? ETIMEDOUT : os_error_of(last_error);
-  finish(fail(ErrorCode::rendezvous_unreachable, {.stage = Stage::rendezvous, .os_error = os_error}));
+  ErrorDetail detail{.stage = Stage::rendezvous, .os_error = os_error};
+  detail.host = last_error.detail.host;
+  detail.port = last_error.detail.port;
+  if (detail.port == 0) address.name_in(detail);
+  finish(fail(ErrorCode::rendezvous_unreachable, detail));
 }
 
 // ---- what the store says ----
@@ -309,10 +323,10 @@ Membership::Membership(runtime::Loop& loop, runtime::Address store, MembershipEv
 
 Membership::~Membership() = default;
 
-void Membership::join(const wire::Endpoints& mine, std::uint32_t world_size, Instant deadline) {
+void Membership::join(const wire::StoreClaim& claim, Instant deadline) {
   Impl& impl = *impl_;
   HIXL_ASSERT(impl.state == Impl::State::idle && !impl.joined);
-  impl.claim = {world_size, mine};
+  impl.claim = claim;
   impl.state = Impl::State::pausing;
   impl.loop.start(impl.deadline, deadline);
   impl.loop.start_after(impl.step, Duration(0));

@@ -5,6 +5,8 @@
 // room. So a slow reader costs one number a rank, and a burst of changes reaches it as one.
 #include "group/store_server.hpp"
 
+#include <unistd.h>
+
 #include <array>
 #include <map>
 #include <set>
@@ -56,6 +58,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   void drop(Client& client);
   void changed(Rank rank);
   void make_room();
+  [[nodiscard]] const runtime::Address& address() const { return listener->address(); }
 
   runtime::Loop& loop;
   std::unique_ptr<runtime::Listener> listener;
@@ -63,6 +66,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   std::uint64_t next_client = 1;
   std::map<Rank, Member> members;
   std::uint32_t world_size = 0;  // 0 while nobody holds a rank; the first claim fixes it for as long as anybody does
+  std::uint64_t job = 0;         // the same, of those who name one
   StoreCounters counters;
 };
 
@@ -203,6 +207,12 @@ void StoreServer::Impl::Client::bring_up_to_date() {
 
 void StoreServer::Impl::on_accept(std::unique_ptr<runtime::Stream> stream) {
   if (clients.size() >= k_clients_max) return;  // closes it
+  const auto credentials = stream->credentials();
+  const bool local = address().family == runtime::Address::Family::unix_abstract;
+  if (local && credentials.pid != 0 && credentials.uid != ::geteuid()) {
+    log::warn("store: a process of user {} was turned away", credentials.uid);
+    return;
+  }
   make_room();
   auto client = std::make_unique<Client>(*this, std::move(stream));
   ++counters.half_open;
@@ -226,6 +236,7 @@ void StoreServer::Impl::on_claim(Client& client, const wire::StoreClaim& claim) 
   client.claim = claim;
   client.state = Client::State::waiting;
   if (world_size != 0 && claim.world_size != world_size) return answer(client, ErrorCode::invalid_argument, world_size);
+  if (job != 0 && claim.job != 0 && claim.job != job) return answer(client, ErrorCode::wrong_job, 0);
   if (claim.endpoints.rank >= claim.world_size) return answer(client, ErrorCode::rank_out_of_range, claim.world_size);
   settle(client);
 }
@@ -247,6 +258,7 @@ void StoreServer::Impl::grant(Client& client) {
   Client* const former = std::exchange(member.holder, &client);
   member.endpoints = client.claim.endpoints;
   world_size = client.claim.world_size;
+  if (client.claim.job != 0) job = client.claim.job;
   client.cancel();
   client.state = Client::State::member;
   if (former != nullptr) {
@@ -309,7 +321,9 @@ void StoreServer::Impl::drop(Client& client) {
   for (auto& [id, other] : clients) {
     if (other->state == Client::State::waiting && other->claim.endpoints.rank == rank) return grant(*other);
   }
-  if (members.empty()) world_size = 0;
+  if (!members.empty()) return;
+  world_size = 0;
+  job = 0;
 }
 
 void StoreServer::Impl::run() {
@@ -332,7 +346,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::listen(runtime::Loop& loop, co
 
 StoreServer::~StoreServer() = default;
 
-const runtime::Address& StoreServer::address() const noexcept { return impl_->listener->address(); }
+const runtime::Address& StoreServer::address() const noexcept { return impl_->address(); }
 
 StoreCounters StoreServer::counters() const noexcept {
   StoreCounters counters = impl_->counters;

@@ -30,7 +30,7 @@ void fields(Code& code, typename Code::template Field<Endpoints>& m) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaim>& m) {
-  code(m.world_size, m.endpoints);
+  code(m.world_size, m.job, m.endpoints);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaimed>& m) {

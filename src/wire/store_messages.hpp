@@ -12,7 +12,7 @@
 
 namespace hixl::wire {
 
-inline constexpr std::size_t k_addresses_max = 16;     ///< tcp addresses of one rank
+inline constexpr std::size_t k_addresses_max = 16;  ///< tcp addresses of one rank
 inline constexpr std::size_t k_address_bytes_max = 255;
 inline constexpr std::size_t k_unix_name_bytes_max = 107;  ///< sun_path without the leading NUL
 
@@ -27,9 +27,11 @@ struct Endpoints {
 /// Client → store: this connection is rank r. Held until the connection ends.
 struct StoreClaim {
   std::uint32_t world_size = 0;
+  std::uint64_t job = 0;  ///< hash of the job's name; 0: not compared
   Endpoints endpoints;
 };
-/// Store → client. code ok, rank_conflict (another live connection holds it) or rank_out_of_range (limit: world size).
+/// Store → client. code ok, rank_conflict (another live connection holds it), rank_out_of_range (limit: world size),
+/// invalid_argument (the others' world size: limit) or wrong_job.
 struct StoreClaimed {
   std::uint16_t code = 0;
   std::uint64_t limit = 0;
@@ -49,7 +51,7 @@ struct StoreLeave {
 };
 
 #define HIXL_STORE_MESSAGES(X) X(Endpoints) X(StoreClaim) X(StoreClaimed) X(StoreLookup) X(StoreMember) X(StoreLeave)
-#define HIXL_WIRE_DECLARE(Message)                            \
+#define HIXL_WIRE_DECLARE(Message)                               \
   void encode(const Message& message, ByteWriter& out) noexcept; \
   [[nodiscard]] bool decode(ByteReader& in, Message& message);
 HIXL_STORE_MESSAGES(HIXL_WIRE_DECLARE)

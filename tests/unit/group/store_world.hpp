@@ -71,7 +71,7 @@ struct MemberProcess final : Process, MembershipEvents, peer::AddressWatcher {
     size = world_size;
     deadline = in.now() + time;
   }
-  void join() { membership->join(mine, size, deadline); }
+  void join() { membership->join({.world_size = size, .job = 0, .endpoints = mine}, deadline); }
   void watch(Rank other) { membership->watch(other, *this); }
 
   void on_joined(const Result<void>& result) override {

@@ -70,9 +70,17 @@ inline void fill(Random& r, Hello& m) {
        any<LinkGen>(r)};
 }
 inline void fill(Random& r, Welcome& m) {
-  m = {any_peer(r), r.identity(), up_to<Rank>(r, k_world_size_max - 1), from_1<SessionId>(r, 1U << 31U),
-       from_1<LinkGen>(r, 1U << 31U), r.next(), up_to<std::uint32_t>(r, k_lease_ms_max),
-       from_1<std::uint32_t>(r, k_depth_max), from_1<std::uint32_t>(r, k_depth_max), any_set(r), any<LinkGen>(r)};
+  m = {any_peer(r),
+       r.identity(),
+       up_to<Rank>(r, k_world_size_max - 1),
+       from_1<SessionId>(r, 1U << 31U),
+       from_1<LinkGen>(r, 1U << 31U),
+       r.next(),
+       up_to<std::uint32_t>(r, k_lease_ms_max),
+       from_1<std::uint32_t>(r, k_depth_max),
+       from_1<std::uint32_t>(r, k_depth_max),
+       any_set(r),
+       any<LinkGen>(r)};
 }
 inline void fill(Random& r, Reject& m) {
   m = {from_1<RejectReason>(r, 10), any_peer(r), r.next(), any<SessionId>(r), any<LinkGen>(r)};
@@ -130,6 +138,7 @@ inline void fill(Random& r, Endpoints& m) {
 }
 inline void fill(Random& r, StoreClaim& m) {
   m.world_size = from_1<std::uint32_t>(r, k_world_size_max);
+  m.job = r.next();
   fill(r, m.endpoints);
 }
 inline void fill(Random& r, StoreClaimed& m) { m = {any_code(r), r.next()}; }
@@ -169,9 +178,7 @@ inline auto tied(const HccsOffer& m) { return std::tie(m.challenge, m.regions_ma
 inline auto tied(const HccsReady& m) { return std::tie(m.challenge); }
 inline auto tied(const WindowRequest& m) { return std::tie(m.window_id); }
 inline auto tied(const WindowBody& m) { return std::tie(m.window_id, m.bytes, m.code); }
-inline auto tied(const Endpoints& m) {
-  return std::tie(m.peer_id, m.incarnation, m.rank, m.unix_name, m.addresses);
-}
+inline auto tied(const Endpoints& m) { return std::tie(m.peer_id, m.incarnation, m.rank, m.unix_name, m.addresses); }
 inline auto tied(const StoreClaimed& m) { return std::tie(m.code, m.limit); }
 inline auto tied(const StoreLookup& m) { return std::tie(m.rank); }
 inline auto tied(const StoreLeave& m) { return std::tie(m.code); }
