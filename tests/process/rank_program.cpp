@@ -4,6 +4,7 @@
 // stand under any launcher. It ends with whoever started it.
 //
 //   exchange RANK                  ok: both have published their region; the other's is known
+//   meet RANK MS                   the same within that time, and only tried: ok, or the whole message of the error
 //   renew RANK BYTES               the same with a new region of that size, which becomes this rank's
 //   check OFFSET BYTES SEED        ok | wrong: own region holds the pattern
 //   word OFFSET                    the 8-byte word there
@@ -43,6 +44,7 @@ struct Options {
   bool registered = false;
   bool hosted = false;
   long lease_ms = 0;
+  long connect_timeout_ms = 0;
   bool tell_environment = false;
   long exit_code_at_rank = -1;
   int exit_code = 0;
@@ -63,6 +65,9 @@ class DrivenRank {
   explicit DrivenRank(const Options& options) : options_(options) {
     RuntimeOptions runtime = value_of(RuntimeOptions::from_environment());
     runtime.lease = std::chrono::milliseconds(options.lease_ms);
+    if (options.connect_timeout_ms > 0) {
+      runtime.connect_timeout = std::chrono::milliseconds(options.connect_timeout_ms);
+    }
     runtime.requests_max = 256;
     runtime.regions_max = 1024;
     if (options.hosted) {
@@ -109,6 +114,7 @@ class DrivenRank {
     std::uint64_t number[4] = {};
     for (std::uint64_t& item : number) words >> item;
     if (verb == "exchange") return exchange(static_cast<Rank>(number[0]));
+    if (verb == "meet") return meet(static_cast<Rank>(number[0]), std::chrono::milliseconds(number[1]));
     if (verb == "renew") {
       region_ = make_region(number[1]);
       return exchange(static_cast<Rank>(number[0]));
@@ -173,6 +179,13 @@ class DrivenRank {
     }
     if (answer.addresses.result) remote_[rank] = answer.addresses.regions.front();
     return say(answer.addresses.result);
+  }
+
+  std::string meet(Rank rank, std::chrono::milliseconds time) {
+    auto answers = runtime_->exchange(std::span(&region_, 1), std::span(&rank, 1), time);
+    if (!answers.front().result) return answers.front().result.error().message();
+    remote_[rank] = answers.front().regions.front();
+    return "ok";
   }
 
   std::string wait(std::uint64_t offset, std::uint64_t value) {
@@ -299,6 +312,7 @@ int main(int argc, char** argv) {
   app.add_flag("--registered", options.registered, "its region is memory of its own, not of the library");
   app.add_flag("--hosted", options.hosted, "runs on a loop of its own program");
   app.add_option("--lease-ms", options.lease_ms, "the lease by which it wants to be judged");
+  app.add_option("--connect-timeout-ms", options.connect_timeout_ms, "time for the rendezvous and each connection");
   app.add_flag("--tell-environment", options.tell_environment, "prints pid, rank, world size and store");
   app.add_option("--exit-at-rank", options.exit_code_at_rank, "the rank that ends at once");
   app.add_option("--exit-code", options.exit_code, "with this code");

@@ -36,21 +36,24 @@ class Stranger {
   ~Stranger() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Stranger(Stranger&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Stranger(Stranger&& other) noexcept : fd_(std::exchange(other.fd_, -1)), heard_(std::move(other.heard_)) {}
   Stranger& operator=(Stranger&&) = delete;
 
   void send(ConstBytes bytes) { static_cast<void>(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL)); }
-  /// True when the rank has ended the connection, within k_patience. What it sends before is thrown away.
+  /// True when the rank has ended the connection, within k_patience. What it sends before is heard().
+  [[nodiscard]] const std::vector<std::byte>& heard() const noexcept { return heard_; }
   [[nodiscard]] bool is_turned_away() {
     return eventually([this] {
       std::byte buffer[512];
       const ssize_t count = ::recv(fd_, buffer, sizeof buffer, MSG_DONTWAIT);
+      if (count > 0) heard_.insert(heard_.end(), buffer, buffer + count);
       return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
     });
   }
 
  private:
   int fd_;
+  std::vector<std::byte> heard_;
 };
 
 std::vector<std::byte> noise(std::size_t size, std::uint64_t seed) {
@@ -149,6 +152,12 @@ TEST_CASE("S64 a hello of another version, and one for somebody else, are turned
     strangers.back().send(hello_of_version(version));
   }
   for (Stranger& stranger : strangers) CHECK(stranger.is_turned_away());
+  // One of another version is told ours in a header, so that it can say VERSION_MISMATCH and not just "hung up".
+  for (const std::size_t other : {0, 2, 3}) {
+    const std::vector<std::byte>& heard = strangers[other].heard();
+    REQUIRE(heard.size() == wire::k_header_bytes);
+    CHECK(heard[4] == std::byte{wire::k_version});
+  }
   siege.require_unmoved();
 }
 

@@ -188,7 +188,7 @@ bool same(const Message& a, const Message& b) {
   return tied(a) == tied(b);
 }
 inline bool same(const StoreClaim& a, const StoreClaim& b) {
-  return a.world_size == b.world_size && same(a.endpoints, b.endpoints);
+  return a.world_size == b.world_size && a.job == b.job && same(a.endpoints, b.endpoints);
 }
 inline bool same(const StoreMember& a, const StoreMember& b) {
   return a.present == b.present && same(a.endpoints, b.endpoints);

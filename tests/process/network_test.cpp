@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks on "hosts" with networks of their own: namespaces that this test makes, joins by virtual cables, and that
+// vanish with the processes in them. Needs root; skipped with the reason where the kernel does not permit it.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include <doctest/doctest.h>
+
+#include "home.hpp"
+
+using namespace hixl;
+using namespace hixl::test;
+
+namespace {
+
+/// A process that keeps network and mounts of its own until the test ends or dies.
+class Host {
+ public:
+  Host() : keeper_("/usr/bin/unshare", {"-n", "-m", "/bin/sh", "-c", "ip link set lo up && echo ready; exec cat"}) {
+    REQUIRE(keeper_.hear() == "ready");
+  }
+  [[nodiscard]] std::string pid() const { return std::to_string(keeper_.pid()); }
+  [[nodiscard]] std::vector<std::string> inside(std::vector<std::string> command) const {
+    std::vector<std::string> words{"-t", pid(), "-n", "-m"};
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+  void run(const std::string& script) const {
+    Child child("/usr/bin/nsenter", inside({"/bin/sh", "-ec", script}));
+    const int code = child.wait();
+    REQUIRE_MESSAGE(code == 0, script << "\n" << child.log());
+  }
+  /// A cable to another host; interfaces of one name at both ends.
+  void connect(const Host& other, const std::string& interface) const {
+    run("ip link add name " + interface + " type veth peer name " + interface + " netns " + other.pid());
+    for (const Host* end : {this, &other}) end->run("ip link set " + interface + " up");
+  }
+
+ private:
+  Child keeper_;
+};
+
+bool permitted() {
+  for (const char* program : {"/usr/bin/unshare", "/usr/bin/nsenter"}) {
+    if (::access(program, X_OK) == 0) continue;
+    MESSAGE("skipped: no " << program);
+    return false;
+  }
+  Child probe("/usr/bin/unshare", {"-n", "-m", "/bin/sh", "-c",
+                                   "ip link set lo up && ip link add name hx0 type veth peer name hx1 && "
+                                   "mount --bind /etc/hosts /etc/hosts"});
+  if (probe.wait() == 0) return true;
+  MESSAGE("skipped: network namespaces are not permitted here: " << probe.log());
+  return false;
+}
+
+struct Place {
+  Rank rank;
+  std::string store_host;  ///< as this host writes it
+  std::string bind;
+  std::string advertise;
+  std::uint32_t world = 4;
+};
+
+/// A driven rank of torchrun's kind on a host. Its only network is tcp; the store is at rank 0.
+std::unique_ptr<Child> start(const Host& host, const Place& place, int connect_timeout_ms = 10'000) {
+  return std::make_unique<Child>(
+      "/usr/bin/nsenter",
+      host.inside({settings().rank_program, "--bytes", "2097152", "--lease-ms", "500", "--connect-timeout-ms",
+                   std::to_string(connect_timeout_ms)}),
+      std::vector<std::string>{"RANK=" + std::to_string(place.rank), "WORLD_SIZE=" + std::to_string(place.world),
+                               "MASTER_ADDR=" + place.store_host, "MASTER_PORT=29500", "HIXL_JOB=test",
+                               "HIXL_STORE=", "HIXL_BIND=" + place.bind, "HIXL_ADVERTISE=" + place.advertise,
+                               "HIXL_INSECURE=1", "HIXL_LINKS=tcp"});
+}
+
+void require_meeting(Child& a, Rank rank_a, Child& b, Rank rank_b) {
+  a.tell("exchange " + std::to_string(rank_b));
+  b.tell("exchange " + std::to_string(rank_a));
+  REQUIRE_MESSAGE(a.hear() == "ok", a.log());
+  REQUIRE_MESSAGE(b.hear() == "ok", b.log());
+}
+void require_traffic(Child& from, Child& to, Rank rank_to, int seed) {
+  const std::string what = " 64 1048593 " + std::to_string(seed);
+  REQUIRE_MESSAGE(from.ask("put " + std::to_string(rank_to) + what) == "ok", from.log());
+  REQUIRE(to.ask("check" + what) == "ok");
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("P28 a host with IPv6 only: store, links and a wildcard") {
+  if (!permitted()) return;
+  const Host left;
+  const Host right;
+  left.connect(right, "v0");
+  for (const Host* host : {&left, &right}) host->run("ip address delete 127.0.0.1/8 dev lo");
+  left.run("ip address add fd77::1/64 dev v0 nodad");
+  right.run("ip address add fd77::2/64 dev v0 nodad");
+  const auto a = start(left, {.rank = 0, .store_host = "fd77::1", .bind = "fd77::1", .advertise = ""});
+  const auto b = start(right, {.rank = 1, .store_host = "fd77::1", .bind = "::", .advertise = ""});
+  require_meeting(*a, 0, *b, 1);
+  require_traffic(*a, *b, 1, 1);
+  require_traffic(*b, *a, 0, 2);
+}
+
+TEST_CASE("P27 link-local addresses with their interface") {
+  if (!permitted()) return;
+  const Host left;
+  const Host right;
+  left.connect(right, "v0");
+  left.run("ip address flush dev v0; ip address add fe80::1/64 dev v0 nodad");
+  right.run("ip address flush dev v0; ip address add fe80::2/64 dev v0 nodad");
+  const auto a = start(left, {.rank = 0, .store_host = "fe80::1%v0", .bind = "fe80::1%v0", .advertise = ""});
+  const auto b = start(right, {.rank = 1, .store_host = "fe80::1%v0", .bind = "fe80::2%v0", .advertise = ""});
+  require_meeting(*a, 0, *b, 1);
+  require_traffic(*a, *b, 1, 1);
+  require_traffic(*b, *a, 0, 2);
+}
+
+TEST_CASE("P30 P32 two networks: what bind and advertise say is used; the store's host by a name of /etc/hosts") {
+  if (!permitted()) return;
+  const Host left;
+  const Host right;
+  left.connect(right, "control");
+  left.connect(right, "data");
+  left.run("ip address add 10.77.1.1/24 dev control; ip address add 10.77.2.1/24 dev data");
+  right.run("ip address add 10.77.1.2/24 dev control; ip address add 10.77.2.2/24 dev data");
+  std::string folder = (std::filesystem::temp_directory_path() / "hixl-hosts-XXXXXX").string();
+  REQUIRE(::mkdtemp(folder.data()) != nullptr);
+  std::ofstream(folder + "/hosts") << "127.0.0.1 localhost\n10.77.1.1 prefill-7\n";
+  for (const Host* host : {&left, &right}) host->run("mount --bind " + folder + "/hosts /etc/hosts");
+  std::filesystem::remove_all(folder);
+  const auto a = start(left, {.rank = 0, .store_host = "prefill-7", .bind = "10.77.2.1", .advertise = ""});
+  const auto b = start(right, {.rank = 1, .store_host = "prefill-7", .bind = "0.0.0.0", .advertise = "10.77.2.2"});
+  const auto c = start(right, {.rank = 2, .store_host = "prefill-7", .bind = "0.0.0.0", .advertise = ""});
+  require_meeting(*a, 0, *b, 1);
+  require_meeting(*a, 0, *c, 2);  // told by the address that faces the store
+  require_traffic(*a, *c, 2, 1);
+  // Nothing of these two goes by the control network: it may as well not be there.
+  left.run("ip link set control down");
+  require_traffic(*a, *b, 1, 2);
+  require_traffic(*b, *a, 0, 3);
+}
+
+TEST_CASE("P1 S27 an address that swallows packets: CONNECT_TIMEOUT within the budget, others are served meanwhile") {
+  if (!permitted()) return;
+  const Host left;
+  const Host right;
+  left.connect(right, "v0");
+  left.run(
+      "ip address add 10.77.1.1/24 dev v0; ip neighbour add 10.77.1.99 lladdr 02:00:00:00:00:99 dev v0 nud permanent");
+  right.run("ip address add 10.77.1.2/24 dev v0");
+  const auto place = [](Rank rank, const char* bind, const char* advertise) {
+    return Place{.rank = rank, .store_host = "10.77.1.1", .bind = bind, .advertise = advertise};
+  };
+  const auto a = start(left, place(0, "10.77.1.1", ""), 200);
+  const auto lost = start(right, place(1, "10.77.1.2", "10.77.1.99"));
+  const auto b = start(right, place(2, "10.77.1.2", ""));
+  require_meeting(*a, 0, *b, 2);
+  b->tell("hammer 0 65536");
+  REQUIRE(b->hear() == "hammering");
+  // 300 ms: the budget of one connection, 200 ms, and a half more.
+  const std::string answer = a->ask("meet 1 300");
+  CHECK(answer.starts_with("CONNECT_TIMEOUT:"));
+  CHECK(has(answer, "rank 1"));
+  CHECK(has(answer, "stage connect"));
+  CHECK(has(answer, "at 10.77.1.99:"));
+  CHECK(has(answer, "errno 110"));
+  const std::string served = b->ask("enough");
+  CHECK(served.ends_with("failed 0"));
+  CHECK_FALSE(served.starts_with("puts 0 "));
+}
+
+TEST_CASE("F182 F187 S68 no route, unreachable, and a host of the other family: each says so") {
+  if (!permitted()) return;
+  const Host left;
+  const Host right;
+  left.connect(right, "v0");
+  left.run("ip address flush dev v0; ip address add 10.77.1.1/24 dev v0; ip route add unreachable 10.98.0.0/16");
+  right.run("ip address add 10.77.1.2/24 dev v0; ip address add fd77::2/64 dev v0 nodad");
+  const auto a = start(left, {.rank = 0, .store_host = "10.77.1.1", .bind = "10.77.1.1", .advertise = ""});
+  const auto try_at = [&](Rank rank, const char* bind, const char* advertise) {
+    const auto peer = start(right, {.rank = rank, .store_host = "10.77.1.1", .bind = bind, .advertise = advertise});
+    REQUIRE(peer->ask("lost") == "0");  // it has joined
+    return a->ask("meet " + std::to_string(rank) + " 300");
+  };
+  const std::string no_route = try_at(1, "10.77.1.2", "10.99.0.7");
+  CHECK(no_route.starts_with("NO_ROUTE:"));
+  CHECK(has(no_route, "stage connect"));
+  CHECK(has(no_route, "at 10.99.0.7:"));
+  CHECK(has(no_route, "errno 101"));
+  const std::string unreachable = try_at(2, "10.77.1.2", "10.98.0.7");
+  CHECK(unreachable.starts_with("NO_ROUTE:"));
+  CHECK(has(unreachable, "errno 113"));
+  const std::string family = try_at(3, "::", "fd77::2");
+  CHECK(family.starts_with("FAMILY_MISMATCH:"));
+  CHECK(has(family, "at [fd77::2]:"));
+}
