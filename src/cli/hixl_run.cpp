@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// hixl_run -n N PROGRAM [ARGS...]: starts N ranks of a program on this host and hosts the rendezvous store for them.
+// hixl_run -n N PROGRAM [ARGS...]: starts N ranks of a program on this host and hosts the rendezvous store for them, or
+// tells them of a file that serves as one.
 // Ends with 0 when every rank did, otherwise as the rank that failed first. Ranks never outlive it.
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -37,6 +38,7 @@ constexpr int k_exit_signal = 128;
 struct Options {
   std::uint32_t ranks = 1;
   std::string store_host = "127.0.0.1";
+  std::string store_url;  // empty: a free port of store_host
   bool insecure = false;
   double grace_s = 10.0;
   std::vector<std::string> command;
@@ -193,9 +195,11 @@ int launch(const Options& options) {
   for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals, number);
   sigprocmask(SIG_BLOCK, &signals, &inherited);
 
-  const auto store = hixl::Store::create(store_address(options.store_host), options.insecure);
+  const std::string wanted = options.store_url.empty() ? store_address(options.store_host) : options.store_url;
+  if (wanted.starts_with("file://")) return Launch(options, wanted).run(signals, inherited);  // the ranks keep it
+  const auto store = hixl::Store::create(wanted, options.insecure);
   if (!store) {
-    std::fprintf(stderr, "hixl_run: no store at %s: %s\n", options.store_host.c_str(), store.error().message().c_str());
+    std::fprintf(stderr, "hixl_run: no store at %s: %s\n", wanted.c_str(), store.error().message().c_str());
     return 1;
   }
   return Launch(options, (*store)->url()).run(signals, inherited);
@@ -208,6 +212,9 @@ int main(int argc, char** argv) {
   CLI::App app("Starts N ranks of a program on this host, with HIXL_RANK, HIXL_WORLD_SIZE and HIXL_STORE set.");
   app.add_option("-n,--ranks", options.ranks, "how many ranks")->required()->check(CLI::Range(1U, 65'536U));
   app.add_option("--store-host", options.store_host, "address at which the store listens")->capture_default_str();
+  app.add_option("--store", options.store_url,
+                 "host the store at tcp://host:port or unix:@name, or let a file file:///path serve as one")
+      ->excludes("--store-host");
   app.add_flag("--insecure", options.insecure, "allow a store address beyond loopback");
   app.add_option("--grace", options.grace_s, "seconds that the other ranks are given after one has failed")
       ->capture_default_str()

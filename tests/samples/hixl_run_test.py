@@ -57,6 +57,18 @@ class HixlRun(unittest.TestCase):
         self.assertIn("SECURITY_REQUIRED", run.stderr)
         self.assertEqual(self.run_ranks("-n", "1", "--store-host", "0.0.0.0", "--insecure", "true").returncode, 0)
 
+    def test_the_store_may_be_a_file_or_a_local_name(self):
+        script = "echo $HIXL_STORE"
+        name = f"unix:@hixl-run-test-{os.getpid()}"
+        self.assertEqual(self.run_ranks("-n", "1", "--store", name, "sh", "-c", script).stdout, name + "\n")
+        with tempfile.TemporaryDirectory() as folder:
+            url = f"file://{folder}/ranks"
+            self.assertEqual(self.run_ranks("-n", "1", "--store", url, "sh", "-c", script).stdout, url + "\n")
+            self.assertEqual(os.listdir(folder), [])  # nobody of ours touched it
+        run = self.run_ranks("-n", "1", "--store", "udp://nowhere", "true")
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("udp://nowhere: INVALID_ARGUMENT", run.stderr)
+
     def start(self, script):
         process = subprocess.Popen([PROGRAM, "-n", "2", "--grace", "1000", "sh", "-c", script], text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
