@@ -242,7 +242,7 @@ TEST_CASE("processes are killed at any point; the file is always usable, and the
 
 TEST_CASE("of many that leave at once the last removes the file") {
   const Folder folder;
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < 60; ++round) {
     std::vector<pid_t> children;
     int gate[2];
     REQUIRE(::pipe2(gate, O_CLOEXEC) == 0);
