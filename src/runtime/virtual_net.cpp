@@ -101,7 +101,8 @@ void VirtualNet::on_connect_done(Connection& connection, ErrorCode code) {
   connection.to[0].end = State::failed;
   connection.to[1].sink = true;
   if (connection.ends[1].open) send_end(connection, 1);
-  if (end.events != nullptr) end.events->on_connected(fail(code, {.stage = Stage::connect}));
+  const int os_error = code == ErrorCode::connect_refused ? ECONNREFUSED : ETIMEDOUT;
+  if (end.events != nullptr) end.events->on_connected(fail(code, {.stage = Stage::connect, .os_error = os_error}));
 }
 
 void VirtualNet::on_accept(Connection& connection) {
