@@ -57,7 +57,7 @@ TEST_CASE("P27 address: a scope where none belongs, or none where one is needed,
     REQUIRE_FALSE(address.has_value());
     CHECK(address.error().code == ErrorCode::address_scope);
     CHECK(address.error().detail.port == 6);
-    CHECK(address.error().message().find("]:6") != std::string::npos);
+    CHECK(address.error().message().find(":6)") != std::string::npos);
   }
   CHECK(Address::of_host("fe80::1", 0).error().code == ErrorCode::address_scope);
 }
@@ -98,7 +98,7 @@ TEST_CASE("address: wildcards, families, and what an error says of them") {
   };
   CHECK(said(at("10.0.0.1")).find("(at 10.0.0.1:80)") != std::string::npos);
   CHECK(said(at("fd00::2")).find("(at [fd00::2]:80)") != std::string::npos);
-  CHECK(said(at("localhost")).find(" at ") == std::string::npos);
+  CHECK(said(at("localhost")).find("(at ") == std::string::npos);
 }
 
 TEST_CASE("P27 address: what is refused") {

@@ -278,7 +278,7 @@ TEST_CASE("uv_port: an address of no interface cannot be listened on") {
   Door door;
   const auto listener = world.port->listen(any_port("192.0.2.1"), door);  // TEST-NET-1, RFC 5737
   REQUIRE_FALSE(listener.has_value());
-  CHECK(listener.error().code == ErrorCode::os_error);
+  CHECK(listener.error().code == ErrorCode::address_not_local);
   CHECK(listener.error().detail.os_error == EADDRNOTAVAIL);
 }
 
