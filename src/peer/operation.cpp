@@ -37,7 +37,7 @@ Chunk cut_chunk(Operation& operation, std::uint64_t bytes_max, std::size_t segme
     const Entry& entry = entries[operation.cut.entry];
     if (entry.verb != first.verb || !(entry.region == first.region) || entry.device != first.device) break;
     const std::uint64_t bytes =
-        std::min({entry.size - operation.cut.offset, bytes_max - chunk.bytes, k_segment_bytes_max});
+        std::min({entry.run_at(operation.cut.offset).bytes, bytes_max - chunk.bytes, k_segment_bytes_max});
     chunk.bytes += bytes;
     chunk.segments += 1;
     operation.cut.offset += bytes;
@@ -55,10 +55,9 @@ void fill_segments(const Operation& operation, const Chunk& chunk, std::span<lin
     skip_finished_entries(operation, cursor);
     HIXL_ASSERT(left > 0 && cursor.entry < entries.size());
     const Entry& entry = entries[cursor.entry];
-    const std::uint64_t bytes = std::min({entry.size - cursor.offset, left, k_segment_bytes_max});
-    segment = {.local = entry.local + cursor.offset,
-               .offset = entry.offset + cursor.offset,
-               .bytes = static_cast<std::uint32_t>(bytes)};
+    const Entry::Run run = entry.run_at(cursor.offset);
+    const std::uint64_t bytes = std::min({run.bytes, left, k_segment_bytes_max});
+    segment = {.local = run.local, .offset = run.offset, .bytes = static_cast<std::uint32_t>(bytes)};
     cursor.offset += bytes;
     left -= bytes;
   }

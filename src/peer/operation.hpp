@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: one posted put, get, batch, signal or flush. The posting thread fills the first part and hands it over by
-// mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
+// Operation: one posted put, get, batch, signal or flush. The posting thread fills the first part and hands it over
+// by mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
 #pragma once
 
 #include <array>
@@ -17,20 +17,11 @@
 #include "base/list.hpp"
 #include "links/link.hpp"
 #include "memory/region_table.hpp"
+#include "peer/entry.hpp"
+#include "peer/entry_plan.hpp"
 #include "runtime/timer.hpp"
 
 namespace hixl::peer {
-
-/// A checked range: local memory here, a place in a region there.
-struct Entry {
-  TransferVerb verb = TransferVerb::put;
-  std::byte* local = nullptr;
-  memory::Device* device = nullptr;
-  RegionKey region{};
-  Token token{};
-  std::uint64_t offset = 0;
-  std::uint64_t size = 0;
-};
 
 struct SignalEntry {
   bool wanted = false;
@@ -93,6 +84,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   SignalEntry signal{};
   std::vector<Entry> batch;       ///< keeps its capacity from life to life
   std::vector<memory::Pin> pins;  ///< of a batch
+  EntryPlan plan;                 ///< how the batch was made
 
   // ---- loop ----
   OpId op_id = 0;
@@ -120,7 +112,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   void reset() noexcept {
     pins.clear();
     pin.release();
-    batch.clear();
+    plan.clear(batch);
     single = {};
     signal = {};
     callback = {};

@@ -29,8 +29,13 @@ struct ByteMove {
 std::vector<ByteMove> reference(const Operation& operation) {
   std::vector<ByteMove> bytes;
   for (const Entry& entry : operation.entries()) {
-    for (std::uint64_t i = 0; i < entry.size; ++i) {
-      bytes.push_back({entry.verb, entry.region, entry.device, entry.local + i, entry.offset + i});
+    // Block by block, as somebody would write it who knows nothing of chunks.
+    const std::uint64_t block = entry.block == 0 ? entry.size : entry.block;
+    for (std::uint64_t done = 0, index = 0; done < entry.size; done += block, ++index) {
+      for (std::uint64_t i = 0; i < block; ++i) {
+        bytes.push_back({entry.verb, entry.region, entry.device, entry.local + index * entry.local_stride + i,
+                         entry.offset + index * entry.remote_stride + i});
+      }
     }
   }
   return bytes;
@@ -53,6 +58,12 @@ void draw_batch(Operation& operation, Random& random, std::byte* memory) {
     entry.local = memory + random.below(4096);
     entry.offset = random.below(1U << 20U);
     entry.size = random.chance(250) ? 0 : random.between(1, 300);
+    if (random.chance(300)) {
+      entry.block = random.between(1, 40);
+      entry.size = entry.block * random.between(1, 30);
+      entry.local_stride = entry.block + random.below(30);
+      entry.remote_stride = entry.block + random.below(1U << 20U);
+    }
     operation.batch.push_back(entry);
   }
 }
@@ -139,6 +150,28 @@ TEST_CASE("a range beyond one frame is cut into pieces that fit the wire") {
     total += chunk.bytes;
   }
   CHECK(total == operation.single.size);
+}
+
+TEST_CASE("F51: a million blocks are one entry, cut without looking at those before") {
+  Operation operation;
+  constexpr std::uint64_t k_blocks = 1'000'000;
+  operation.single.block = 8;
+  operation.single.size = 8 * k_blocks;
+  operation.single.local_stride = 64;
+  operation.single.remote_stride = 8192;
+  std::uint64_t block = 0;
+  while (!skip_finished_entries(operation)) {
+    const Chunk chunk = cut_chunk(operation, 1U << 20U, wire::k_segments_max);
+    REQUIRE(chunk.bytes == 8 * std::min<std::uint64_t>(wire::k_segments_max, k_blocks - block));
+    for (const links::Segment& segment : segments_of(operation, chunk)) {
+      REQUIRE(segment.bytes == 8);
+      REQUIRE(segment.offset == 8192 * block);
+      REQUIRE(segment.local - operation.single.local == static_cast<std::ptrdiff_t>(64 * block));
+      block += 1;
+    }
+  }
+  CHECK(block == k_blocks);
+  CHECK(operation.entries().size() == 1);
 }
 
 TEST_CASE("a slot that is reset starts a life without memory of the one before") {
