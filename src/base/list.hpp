@@ -47,6 +47,7 @@ class List {
   void push_back(T& item) noexcept { insert_before(head_, item); }
   void push_front(T& item) noexcept { insert_before(*head_.next_, item); }
   [[nodiscard]] T* front() noexcept { return empty() ? nullptr : cast(head_.next_); }
+  [[nodiscard]] T* back() noexcept { return empty() ? nullptr : cast(head_.previous_); }
   T* pop_front() noexcept {
     T* item = front();
     if (item != nullptr) static_cast<ListNode<Tag>*>(item)->unlink();
@@ -68,6 +69,13 @@ class List {
     ListNode<Tag>* node = static_cast<ListNode<Tag>&>(item).next_;
     return node == &head_ ? nullptr : cast(node);
   }
+  /// The member before `item`, or null.
+  [[nodiscard]] T* previous(T& item) noexcept {
+    ListNode<Tag>* node = static_cast<ListNode<Tag>&>(item).previous_;
+    return node == &head_ ? nullptr : cast(node);
+  }
+  /// Behind `place`, which is a member of this list.
+  void insert_after(T& place, T& item) noexcept { insert_before(*static_cast<ListNode<Tag>&>(place).next_, item); }
   void clear() noexcept {
     while (pop_front() != nullptr) {
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerMemory: what callers' threads may touch of a peer: the regions known of it and the gate to its lane. A table by
-// rank gives it out without a lock; entries are made by the loop, never move, and stay until the table ends.
+// PeerMemory: what callers' threads may touch of a peer: the regions known of it, the gate to its lane, and the order
+// of what is posted to it. A table by rank gives it out without a lock; entries are made by the loop, never move, and
+// stay until the table ends.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include <hixl/types.hpp>
 
 #include "memory/lane_gate.hpp"
+#include "memory/posting_order.hpp"
 #include "memory/remote_table.hpp"
 
 namespace hixl::memory {
@@ -20,6 +22,7 @@ struct PeerMemory {
   explicit PeerMemory(std::uint32_t regions_max) : remotes(regions_max) {}
   RemoteTable remotes;
   LaneGate gate;
+  PostingOrder order;
 };
 
 class PeerMemoryTable {

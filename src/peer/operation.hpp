@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: one posted put, get, batch, signal or flush. The posting thread fills the first part and hands it over
-// by mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
+// Operation: one posted put, get, batch, signal, flush or fence. The posting thread fills the first part and hands it
+// over by mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
 #pragma once
 
 #include <array>
@@ -69,13 +69,14 @@ class OperationTimer : public runtime::Timer {
 };
 
 struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
-  enum class Kind : std::uint8_t { transfer, flush };
+  enum class Kind : std::uint8_t { transfer, flush, fence };
 
   // ---- filled by the posting thread. What every post writes comes first, in two cache lines: the loop wrote them
   // last, and the poster pays for fetching them. ----
   alignas(k_cache_line_bytes) std::uint32_t slot = 0;
   Rank rank = k_no_rank;
   Kind kind = Kind::transfer;
+  std::uint64_t place = 0;  ///< in the order of posting: see memory::PostingOrder
   Instant deadline{};
   Callback callback{};
   std::uint64_t user_data = 0;
@@ -97,11 +98,14 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   bool ending = false;     ///< no more posting; waits for its live attempts
   bool refused = false;    ///< came after the loop's end; its post, which has not returned yet, says so
   bool fencing = false;    ///< their links were fenced; the lease bounds the rest
+  bool waiting = false;    ///< for what comes before it, or for that to be known
   Error error{};           ///< the first one
 
   [[nodiscard]] std::span<const Entry> entries() const noexcept {
     return batch.empty() ? std::span<const Entry>(&single, 1) : std::span<const Entry>(batch);
   }
+  /// Moves nothing itself.
+  [[nodiscard]] bool is_order() const noexcept { return kind == Kind::flush || kind == Kind::fence; }
   [[nodiscard]] bool all_cut() const noexcept { return cut.entry >= entries().size(); }
   [[nodiscard]] std::uint64_t total_bytes() const noexcept {
     std::uint64_t total = 0;
@@ -118,11 +122,12 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     callback = {};
     user_data = 0;
     kind = Kind::transfer;
+    place = 0;
     op_id = 0;
     cut = {};
     chunks = live = returned = 0;
     executed_bytes = 0;
-    signalled = ending = fencing = refused = false;
+    signalled = ending = fencing = refused = waiting = false;
     error = {};
   }
 };

@@ -7,7 +7,8 @@
 // Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
 //
 // Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
-// peer_control.cpp (control frames, fences), peer_exchange.cpp (addresses).
+// peer_order.cpp (fences and flushes), peer_control.cpp (control frames, fences of links), peer_exchange.cpp
+// (addresses).
 #pragma once
 
 #include <deque>
@@ -21,6 +22,7 @@
 #include <hixl/memory.hpp>
 
 #include "memory/peer_memory.hpp"
+#include "peer/arrivals.hpp"
 #include "peer/handshake.hpp"
 #include "peer/link_actor.hpp"
 #include "peer/services.hpp"
@@ -129,8 +131,16 @@ class PeerActor final : private LinkActorEvents,
   void finish(Operation& operation);
   void tell_end(Operation& operation);
   void tell_ends();
-  void finish_flushes();
   [[nodiscard]] Result<void> check_reach(const Operation& operation);
+
+  // ---- order (peer_order.cpp) ----
+  [[nodiscard]] bool held(const Operation& operation) const noexcept;
+  void make_ready(Operation& operation);
+  void leave_ready(Operation& operation) noexcept;
+  void keep_order(const Operation& operation);
+  void settle_order();
+  void release_waiting();
+  void finish_orders();
 
   // ---- control (peer_control.cpp) ----
   void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) override;
@@ -221,6 +231,9 @@ class PeerActor final : private LinkActorEvents,
     Chunk chunk;
   };
   std::deque<Returned> returned_;  // chunks and signals to (re)post
+  Arrivals arrivals_;
+  std::deque<std::uint64_t> fence_places_;  // places of fences with something open before them, ascending
+  std::size_t waiting_count_ = 0;
 
   // Control.
   struct Control {

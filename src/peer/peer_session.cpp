@@ -16,7 +16,11 @@ std::string hex(const PeerId& id) { return fmt::format("{:016x}{:016x}", id.high
 }  // namespace
 
 PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory)
-    : services_(services), rank_(rank), memory_(memory), lease_(services.timing.lease) {
+    : services_(services),
+      rank_(rank),
+      memory_(memory),
+      lease_(services.timing.lease),
+      arrivals_(memory.order, services.loop.mailbox()) {
   for (const LinkChoice& choice : services.links) {
     links_.push_back(std::make_unique<LinkActor>(*choice.factory, choice.id, services.tx_depth,
                                                  static_cast<LinkActorEvents&>(*this)));

@@ -12,13 +12,14 @@ namespace hixl::peer {
 void PeerActor::post(Operation& operation) {
   operation.op_id = ++services_.last_op_id;
   operation.owner = this;
-  open_.push_back(operation);
+  const bool settled = arrivals_.add(open_, operation);
   services_.loop.start(operation, operation.deadline);
+  if (operation.is_order()) keep_order(operation);
   if (stopping_) {
     end_later(operation, Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown}));
     return;
   }
-  if (operation.kind == Operation::Kind::flush) {
+  if (operation.is_order()) {
     pump_later();
     return;
   }
@@ -26,8 +27,12 @@ void PeerActor::post(Operation& operation) {
     end_later(operation, reach.error());
     return;
   }
-  ready_.push_back(operation);
-  ready_count_ += 1;
+  if (settled && !held(operation)) {
+    make_ready(operation);
+  } else {
+    operation.waiting = true;
+    waiting_count_ += 1;
+  }
   pump_later();
   want();
 }
@@ -82,6 +87,7 @@ LinkActor* PeerActor::choose(RegionKey region) noexcept {
 
 void PeerActor::run() {
   over_dials_.clear();
+  settle_order();
   tell_ends();
   act_on_control();
   if (exchange_ready_) serve_exchanges();
@@ -89,7 +95,7 @@ void PeerActor::run() {
   if (control_.empty()) publish();
   std::size_t posted = 0;
   while (posted < k_chunks_a_turn && (post_returned() || post_ready())) posted += 1;
-  finish_flushes();
+  finish_orders();
   if (posted == k_chunks_a_turn) pump_later();
 }
 
@@ -204,10 +210,7 @@ void PeerActor::end(Operation& operation, const Error& error) {
   if (operation.ending) return;
   operation.ending = true;
   operation.error = error;
-  if (static_cast<ListNode<ReadyTag>&>(operation).linked()) {
-    static_cast<ListNode<ReadyTag>&>(operation).unlink();
-    ready_count_ -= 1;
-  }
+  leave_ready(operation);
   if (operation.returned > 0) {
     std::erase_if(returned_, [&operation](const Returned& item) { return item.operation == &operation; });
     operation.returned = 0;
@@ -230,7 +233,9 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
                                                .stage = Stage::transfer,
                                                .length = operation.total_bytes(),
                                                .limit = operation.executed_bytes});
-    if (best_up() == nullptr) {
+    if (operation.waiting) {
+      error.detail.stage = Stage::fence;
+    } else if (best_up() == nullptr) {
       // Nothing connected: where that stands, and the address at which it failed last.
       const Stage reached = connect_error_.detail.stage;
       const bool earlier = reached == Stage::resolve || reached == Stage::handshake;
@@ -278,10 +283,8 @@ void PeerActor::finish(Operation& operation) {
   HIXL_ASSERT(operation.live == 0 && operation.returned == 0);
   operation.cancel();
   static_cast<ListNode<OpenTag>&>(operation).unlink();
-  if (static_cast<ListNode<ReadyTag>&>(operation).linked()) {
-    static_cast<ListNode<ReadyTag>&>(operation).unlink();
-    ready_count_ -= 1;
-  }
+  leave_ready(operation);
+  if (operation.kind == Operation::Kind::flush && operation.place != 0) memory_.gate.end_order();
   if (ends_held_) {
     ended_.push_back(operation);
   } else {
@@ -293,7 +296,8 @@ void PeerActor::tell_end(Operation& operation) {
   Result<void> result;
   if (operation.error.code != ErrorCode::ok) result = fail(operation.error);
   services_.listener.on_operation_end(operation, result);
-  if (Operation* front = open_.front(); front != nullptr && front->kind == Operation::Kind::flush) pump_later();
+  const Operation* front = open_.front();
+  if (!fence_places_.empty() || (front != nullptr && front->is_order())) pump_later();
 }
 
 /// The program's callback may call us again and so end other operations; where a list is walked, the ends are held
@@ -318,14 +322,6 @@ void PeerActor::end_all(const Error& error) {
     Operation* next = open_.next(*operation);
     end(*operation, error);
     operation = next;
-  }
-}
-
-/// A flush ends when it has become the oldest open operation.
-void PeerActor::finish_flushes() {
-  while (Operation* front = open_.front()) {
-    if (front->kind != Operation::Kind::flush) return;
-    finish(*front);
   }
 }
 

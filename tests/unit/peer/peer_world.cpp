@@ -77,18 +77,25 @@ Job& Life::post(TransferVerb verb, const Life& other, std::uint64_t local, std::
                             .value = add};
   }
   job.operation.deadline = world.world.now() + time;
-  to(other.rank).post(job.operation);
+  PeerActor& actor = to(other.rank);
+  job.operation.place = known(other).order.place_of_transfer();
+  actor.post(job.operation);
   CHECK_FALSE(job.ended());  // never inline
   wake();
   return job;
 }
 
-Job& Life::flush(const Life& other, Duration time) {
+Job& Life::order(Operation::Kind kind, const Life& other, Duration time) {
   Job& job = *jobs.emplace_back(std::make_unique<Job>());
   job.operation.slot = static_cast<std::uint32_t>(jobs.size() - 1);
-  job.operation.kind = Operation::Kind::flush;
+  job.operation.kind = kind;
   job.operation.deadline = world.world.now() + time;
-  to(other.rank).post(job.operation);
+  PeerActor& actor = to(other.rank);
+  REQUIRE(known(other).gate.begin_order(1000));
+  job.operation.place = known(other).order.begin();
+  known(other).order.sent();
+  actor.post(job.operation);
+  CHECK_FALSE(job.ended());
   wake();
   return job;
 }

@@ -91,7 +91,10 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   Job& get(const Life& other, std::uint64_t at, std::uint64_t size, Duration time = seconds(30)) {
     return post(TransferVerb::get, other, at, at, size, time);
   }
-  Job& flush(const Life& other, Duration time = seconds(30));
+  Job& flush(const Life& other, Duration time = seconds(30)) { return order(Operation::Kind::flush, other, time); }
+  Job& fence(const Life& other, Duration time = seconds(30)) { return order(Operation::Kind::fence, other, time); }
+  Job& order(Operation::Kind kind, const Life& other, Duration time);
+  memory::PeerMemory& known(const Life& other) { return *directory->memory(other.rank); }
   ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30));
   ExchangeJob& exchange(const Life& other, Duration time = seconds(30)) { return exchange(other, {region}, time); }
   [[nodiscard]] std::vector<LinkInfo> links(Rank other) {
