@@ -14,6 +14,7 @@ namespace hixl {
 /// A rank's number, 0 … world_size - 1.
 using Rank = std::uint32_t;
 inline constexpr Rank k_no_rank = 0xffffffffU;
+inline constexpr std::uint32_t k_no_entry = 0xffffffffU;
 
 /// What the caller should do. Stable numbers.
 enum class ErrorKind : std::uint8_t {
@@ -39,7 +40,8 @@ enum class ErrorKind : std::uint8_t {
     "register the region with the right that the operation needs")                                               \
   X(not_exchanged, 14, fix_call, "no region of that rank is known here", "call exchange() with that rank first") \
   X(unaligned, 15, fix_call, "the address is not aligned as the operation needs", "align the word to 8 bytes")   \
-  X(overlap, 16, fix_call, "data and signal overlap", "keep the signal word outside the data")                   \
+  X(overlap, 16, fix_call, "two ranges overlap that must not",                                                   \
+    "keep the signal word outside the data, and a stride at least as long as its block")                         \
   X(would_deadlock, 20, fix_call, "a blocking call was made on the thread that runs the loop",                   \
     "use the asynchronous form there, or another thread")                                                        \
   X(invalid_request, 21, fix_call, "the request is empty or from an earlier life of its slot",                   \
@@ -122,7 +124,7 @@ enum class Stage : std::uint8_t {
   shutdown = 14,
 };
 
-/// Plain numbers about one failure; a field that does not apply is 0 (rank: k_no_rank).
+/// Plain numbers about one failure; a field that does not apply is 0 (rank: k_no_rank, entry: k_no_entry).
 struct ErrorDetail {
   Rank rank = k_no_rank;   ///< the peer
   std::uint16_t link = 0;  ///< link id at that peer
@@ -137,6 +139,7 @@ struct ErrorDetail {
   std::array<Rank, 8> missing{};        ///< the first of them
   std::array<std::uint8_t, 16> host{};  ///< socket address in question, as IPv6 (IPv4 as ::ffff:a.b.c.d)
   std::uint16_t port = 0;               ///< and its port; both 0: none
+  std::uint32_t entry = k_no_entry;     ///< which entry of a batch, or piece of a gathered or scattered transfer
 };
 
 /// A failure. Copyable, allocates nothing.

@@ -32,6 +32,7 @@ struct Counters {
   std::uint64_t lane_operations = 0;           ///< of these: ran in the caller's thread
   std::uint64_t failed = 0;
   std::uint64_t failed_unseen = 0;  ///< failures that nobody looked at
+  std::uint64_t coalesced = 0;      ///< entries of batches that became part of a neighbour
   std::uint64_t copies = 0;         ///< intermediate copies of payload; 0 on every link but for inlined bytes
   std::uint64_t staging_bytes = 0;  ///< memory that holds payload on the way
   std::uint64_t fallbacks = 0;      ///< peers served by a slower link than the best configured one

@@ -94,9 +94,21 @@ class Runtime {
   [[nodiscard]] Result<void> get_sync(void* local, const RemoteAddress& remote, std::uint64_t size,
                                       Timeout timeout = k_default_timeout);
   /// Puts and gets to one rank as one operation with one request. Entries are copied in the call; every entry is
-  /// checked before the first byte moves.
+  /// checked before the first byte moves, and an error names the first that is wrong. Neighbours are joined.
   [[nodiscard]] Result<Request> batch(std::span<const BatchEntry> entries, const OpOptions& options = {});
   [[nodiscard]] Result<void> batch_sync(std::span<const BatchEntry> entries, Timeout timeout = k_default_timeout);
+  /// The signal word changes when all bytes of all entries are there. It may lie in no put of the batch.
+  [[nodiscard]] Result<Request> batch_with_signal(std::span<const BatchEntry> entries, const Signal& signal,
+                                                  const OpOptions& options = {});
+  /// Many pieces here, one range there, in the order of the pieces. `pieces` is copied in the call.
+  [[nodiscard]] Result<Request> put_gathered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                             const OpOptions& options = {});
+  /// The other way round. Where pieces overlap, the later one's bytes stand at the end.
+  [[nodiscard]] Result<Request> get_scattered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                              const OpOptions& options = {});
+  /// Blocks at equal distances. From the first block to the last, both sides lie within one region each.
+  [[nodiscard]] Result<Request> put_strided(const Strided& strided, const OpOptions& options = {});
+  [[nodiscard]] Result<Request> get_strided(const Strided& strided, const OpOptions& options = {});
   /// The signal word changes after the bytes are visible, exactly once. size 0 still signals.
   [[nodiscard]] Result<Request> put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
                                                 const Signal& signal, const OpOptions& options = {});
@@ -104,9 +116,19 @@ class Runtime {
   /// Gives the value seen.
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
                                                   Timeout timeout = k_default_timeout);
-  /// Ends when everything posted to `rank` before it has ended.
+
+  // ---- order ----
+  /// Ends when everything posted to `rank` before it has ended. Orders nothing itself.
   [[nodiscard]] Result<void> flush(Rank rank, Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<Request> flush_async(Rank rank, const OpOptions& options = {});
+  /// What is posted to `rank` after it, by any thread, begins only when everything posted before it has ended. Does not
+  /// block; the request ends as a flush does, and need not be waited for. Its deadline, or a cancel, ends the request
+  /// but not the order. What waits is under way already: its deadline counts from its post.
+  [[nodiscard]] Result<Request> fence(Rank rank, const OpOptions& options = {});
+  /// A flush of all ranks.
+  [[nodiscard]] Result<void> quiet(Timeout timeout = k_default_timeout);
+  /// The same without blocking: `done` is called once, on the loop thread but for errors of the call itself.
+  void quiet_async(Timeout timeout, void (*done)(void* context, const Result<void>& result), void* context);
 
   // ---- groups ----
   /// All ranks of `ranks` (empty: the whole world). Nobody leaves before the last has entered; on DEADLINE_EXCEEDED

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a transfer is told: its options, the entries of a batch, the signal behind a put. Plain values.
+// What a transfer is told: its options, the entries of a batch, pieces, strides, the signal behind a put. Plain values.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <hixl/request.hpp>
@@ -16,12 +17,33 @@ struct OpOptions {
   std::uint64_t user_data = 0;  ///< handed to the callback
 };
 
-/// One entry of a batch. Entries of a batch are not ordered among each other.
+/// Entries of one batch; a larger one is INVALID_ARGUMENT. Each costs about 100 bytes until the batch has ended.
+inline constexpr std::size_t k_batch_entries_max = std::size_t{1} << 20U;
+
+/// One entry of a batch. Entries are carried out in any order, but where two puts of a batch overlap at the target, or
+/// two gets here, the bytes of the later entry stand at the end. A put and a get that overlap leave any mix.
 struct BatchEntry {
   TransferVerb verb = TransferVerb::put;
   void* local = nullptr;
   RemoteAddress remote{};
   std::uint64_t size = 0;
+};
+
+/// A piece of local memory: a source of put_gathered, a sink of get_scattered.
+struct LocalPiece {
+  void* data = nullptr;
+  std::uint64_t size = 0;
+};
+
+/// Equal blocks at equal distances on both sides, as a column of a matrix. Distances go from the start of a block to
+/// the start of the next and are at least `block_bytes`. Without blocks, or with blocks of no bytes, nothing moves.
+struct Strided {
+  void* local = nullptr;
+  std::uint64_t local_stride = 0;  ///< bytes
+  RemoteAddress remote{};
+  std::uint64_t remote_stride = 0;  ///< bytes
+  std::uint64_t block_bytes = 0;
+  std::uint64_t blocks = 0;
 };
 
 /// An 8-byte word in a remote region that is changed after the bytes of a put are visible there.

@@ -140,6 +140,7 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   if (detail.rank != k_no_rank) text.add("rank {}", detail.rank);
   if (detail.link != 0) text.add("link {}", detail.link);
   if (detail.stage != Stage::none) text.add("stage {}", stage_name(detail.stage));
+  if (detail.entry != k_no_entry) text.add("entry {}", detail.entry);
   if (code == ErrorCode::version_mismatch) {
     text.add("version {} there, {} here", detail.length, detail.limit);
   } else if (code == ErrorCode::wrong_peer && detail.limit != 0) {

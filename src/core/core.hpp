@@ -3,8 +3,9 @@
 // Core: one runtime, put together from the rooms below. Callers' threads check and post; the loop does the rest. The
 // public Runtime is a thin shell over this.
 //
-// Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_lane.cpp
-// (express lane), core_calls.cpp (exchange, deregister, barrier, looking inside).
+// Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
+// (many ranges in one operation), core_order.cpp (fence, flush, quiet), core_lane.cpp (express lane), core_calls.cpp
+// (exchange, deregister, barrier, looking inside).
 #pragma once
 
 #include <atomic>
@@ -25,6 +26,9 @@
 #include "runtime/request_table.hpp"
 
 namespace hixl::core {
+
+/// Of operations that belong to the loop itself, not to a request.
+inline constexpr std::uint32_t k_no_slot = 0xffffffffU;
 
 /// Work handed to the loop by a caller. `run` is called once on the loop thread; when the loop has ended `refuse` is
 /// called instead, on some thread.
@@ -61,8 +65,17 @@ class Core final : private peer::PeerListener,
   // ---- posting: any thread ----
   [[nodiscard]] Result<Request> post(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                      std::uint64_t size, const Signal* signal, const OpOptions& options);
-  [[nodiscard]] Result<Request> post_batch(std::span<const BatchEntry> entries, const OpOptions& options);
-  [[nodiscard]] Result<Request> post_flush(Rank rank, const OpOptions& options);
+  [[nodiscard]] Result<Request> post_batch(std::span<const BatchEntry> entries, const Signal* signal,
+                                           const OpOptions& options);
+  [[nodiscard]] Result<Request> post_pieces(TransferVerb verb, std::span<const LocalPiece> pieces,
+                                            const RemoteAddress& remote, const OpOptions& options);
+  [[nodiscard]] Result<Request> post_strided(TransferVerb verb, const Strided& strided, const OpOptions& options);
+  [[nodiscard]] Result<Request> post_flush(Rank rank, const OpOptions& options) {
+    return post_order(peer::Operation::Kind::flush, rank, options);
+  }
+  [[nodiscard]] Result<Request> post_fence(Rank rank, const OpOptions& options) {
+    return post_order(peer::Operation::Kind::fence, rank, options);
+  }
   [[nodiscard]] Result<void> transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                            std::uint64_t size, Timeout timeout);
   /// Posts until there is room or the time is over, then waits.
@@ -76,6 +89,7 @@ class Core final : private peer::PeerListener,
   void exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                 void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
   void barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  void quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
                                                   Timeout timeout);
   [[nodiscard]] Counters counters();
@@ -115,8 +129,20 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size);
   [[nodiscard]] Result<void> fill_entry(peer::Entry& entry, TransferVerb verb, const void* local,
                                         const RemoteAddress& remote, std::uint64_t size);
-  [[nodiscard]] Result<void> fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank,
-                                         const RemoteAddress& data, std::uint64_t size);
+  [[nodiscard]] Result<void> fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank);
+  void share_pin(peer::Operation& operation, peer::Entry& entry, memory::Pin&& pin);
+  [[nodiscard]] Result<void> add_entry(peer::Operation& operation, const BatchEntry& item);
+  [[nodiscard]] Result<void> add_entries(peer::Operation& operation, std::span<const BatchEntry> items,
+                                         const Signal* signal);
+  [[nodiscard]] Result<void> add_pieces(peer::Operation& operation, TransferVerb verb,
+                                        std::span<const LocalPiece> pieces, const RemoteAddress& remote);
+  template <class Fill>
+  [[nodiscard]] Result<Request> post_filled(Rank rank, const OpOptions& options, Fill&& fill);
+  [[nodiscard]] memory::PostingOrder* posting_order(Rank rank) noexcept;
+  [[nodiscard]] Result<Request> post_order(peer::Operation::Kind kind, Rank rank, const OpOptions& options);
+  struct Quiet;
+  void on_quiet_part(peer::Operation& operation, const Result<void>& result);
+  void start_quiet(Instant deadline, void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<memory::RemoteView> resolve(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
   void fetch_slot(std::uint32_t slot) noexcept;
   [[nodiscard]] Result<void> fill_transfer(std::uint32_t slot, TransferVerb verb, const void* local,
@@ -159,6 +185,7 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<memory::SignalPage> signals_;
   std::unique_ptr<peer::Operation[]> operations_;
   std::unique_ptr<std::byte[]> inline_bytes_;  // max_inline a slot
+  memory::PostingOrder self_order_;
 
   // Loop, on cache lines of its own: callers read what is above with every post.
   alignas(64) Counters counters_{};
@@ -177,6 +204,7 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<runtime::Listener> tcp_listener_;
   wire::Endpoints endpoints_{};
   std::vector<std::unique_ptr<Release>> releases_;
+  std::size_t quiets_ = 0;  // open ones
 
   // Joining and stopping.
   std::mutex joined_mutex_;  // guards joined_request_

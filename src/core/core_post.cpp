@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "core/checks.hpp"
 #include "core/core.hpp"
 
 namespace hixl::core {
@@ -98,22 +99,29 @@ Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void*
   return {};
 }
 
-Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank, const RemoteAddress& data,
-                               std::uint64_t size) {
-  ErrorDetail detail{.rank = signal.word.rank,
-                     .stage = Stage::remote_check,
-                     .address = signal.word.address,
-                     .length = sizeof(std::uint64_t)};
+/// The word must not be part of what the put, or a put of the batch, changes.
+Result<void> check_apart(const Signal& signal, const RemoteAddress& data, std::uint64_t size) {
+  if (size == 0 || signal.word.address >= data.address + size ||
+      data.address >= signal.word.address + sizeof(std::uint64_t)) {
+    return {};
+  }
+  return fail(ErrorCode::overlap, {.rank = signal.word.rank,
+                                   .stage = Stage::remote_check,
+                                   .address = signal.word.address,
+                                   .length = sizeof(std::uint64_t),
+                                   .nearest_base = data.address,
+                                   .nearest_length = size});
+}
+
+Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank) {
+  const ErrorDetail detail{.rank = signal.word.rank,
+                           .stage = Stage::remote_check,
+                           .address = signal.word.address,
+                           .length = sizeof(std::uint64_t)};
   if (signal.word.rank != rank) return fail(ErrorCode::invalid_argument, detail);
   if (signal.word.address % sizeof(std::uint64_t) != 0) return fail(ErrorCode::unaligned, detail);
   const auto view = resolve(signal.word, sizeof(std::uint64_t), Rights::write);
   if (!view) return fail(view.error());
-  if (size > 0 && signal.word.address < data.address + size &&
-      data.address < signal.word.address + sizeof(std::uint64_t)) {
-    detail.nearest_base = data.address;
-    detail.nearest_length = size;
-    return fail(ErrorCode::overlap, detail);
-  }
   entry = {.wanted = true,
            .verb = signal.op == SignalOp::add ? links::Verb::signal_add : links::Verb::signal_set,
            .region = view->key,
@@ -126,8 +134,9 @@ Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, R
 /// What a post writes of its slot was last written by the loop: asked for now, it is here when the checks are done.
 void Core::fetch_slot(std::uint32_t slot) noexcept {
   const auto* posted = reinterpret_cast<const std::byte*>(&operations_[slot].slot);
-  runtime::prefetch_for_write(posted);
-  runtime::prefetch_for_write(posted + peer::k_cache_line_bytes);
+  for (std::size_t line = 0; line < 3; ++line) {
+    runtime::prefetch_for_write(posted + line * peer::k_cache_line_bytes);
+  }
   runtime::prefetch_for_write(inline_bytes_.get() + std::size_t{slot} * options_.max_inline);
 }
 
@@ -154,8 +163,8 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
   if (!deadline) return fail(deadline.error());
   if (const auto filled = fill_entry(operation.single, verb, local, remote, size); !filled) return filled;
   if (signal != nullptr) {
-    const auto filled = fill_signal(operation.signal, *signal, remote.rank, remote, size);
-    if (!filled) return filled;
+    if (const auto filled = fill_signal(operation.signal, *signal, remote.rank); !filled) return filled;
+    if (const auto apart = check_apart(*signal, remote, size); !apart) return apart;
   }
   if (verb == TransferVerb::get || size > options_.max_inline) {
     auto pinned = pin_local(local, size);
@@ -176,70 +185,13 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
   return {};
 }
 
-Result<Request> Core::post_batch(std::span<const BatchEntry> entries, const OpOptions& options) {
-  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  if (entries.empty()) return fail(ErrorCode::invalid_argument, {.stage = Stage::options, .limit = 1});
-  const auto deadline = deadline_of(options.timeout);
-  if (!deadline) return fail(deadline.error());
-  const Rank rank = entries.front().remote.rank;
-  const auto acquired = requests_->acquire();
-  if (!acquired) return fail(acquired.error());
-  peer::Operation& operation = operations_[acquired->slot];
-  Error error;
-  for (const BatchEntry& item : entries) {
-    peer::Entry entry;
-    if (item.remote.rank != rank) {
-      error =
-          Error(ErrorCode::invalid_argument, {.rank = item.remote.rank, .stage = Stage::remote_check, .limit = rank});
-      break;
-    }
-    if (const auto filled = fill_entry(entry, item.verb, item.local, item.remote, item.size); !filled) {
-      error = filled.error();
-      break;
-    }
-    auto pin = pin_local(item.local, item.size);
-    if (!pin) {
-      error = pin.error();
-      break;
-    }
-    if (*pin) entry.device = &pin->device();
-    // Entries of one region share its pin.
-    if (*pin && (operation.pins.empty() || operation.pins.back().id() != pin->id())) {
-      operation.pins.push_back(std::move(*pin));
-    }
-    operation.batch.push_back(entry);
-  }
-  if (error.code != ErrorCode::ok) {
-    operation.reset();
-    requests_->abandon(acquired->slot);
-    return fail(error);
-  }
-  operation.kind = peer::Operation::Kind::transfer;
-  operation.rank = rank;
-  operation.deadline = *deadline;
-  operation.callback = options.callback;
-  operation.user_data = options.user_data;
-  return submit(operation, *acquired);
-}
-
-Result<Request> Core::post_flush(Rank rank, const OpOptions& options) {
-  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  if (const auto valid = check_rank(rank); !valid) return fail(valid.error());
-  const auto deadline = deadline_of(options.timeout);
-  if (!deadline) return fail(deadline.error());
-  const auto acquired = requests_->acquire();
-  if (!acquired) return fail(acquired.error());
-  peer::Operation& operation = operations_[acquired->slot];
-  operation.kind = peer::Operation::Kind::flush;
-  operation.rank = rank;
-  operation.deadline = *deadline;
-  operation.callback = options.callback;
-  operation.user_data = options.user_data;
-  return submit(operation, *acquired);
-}
-
 Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired) {
   operation.slot = acquired.slot;
+  if (!operation.is_order()) {
+    if (const auto* order = posting_order(operation.rank); order != nullptr) {
+      operation.place = order->place_of_transfer();
+    }
+  }
   if (!loop_->mailbox().post(this, k_mail_operation, acquired.slot, 0)) {
     operation.reset();
     requests_->abandon(acquired.slot);
@@ -258,6 +210,7 @@ void Core::start_operation(peer::Operation& operation) {
     on_operation_end(operation, fail(ErrorCode::stopped, {.rank = operation.rank, .stage = Stage::shutdown}));
     return;
   }
+  counters_.coalesced += operation.plan.coalesced();
   if (operation.rank == options_.rank) {
     self_->post(operation);
     return;
@@ -270,6 +223,10 @@ void Core::start_operation(peer::Operation& operation) {
 }
 
 void Core::on_operation_end(peer::Operation& operation, const Result<void>& result) {
+  if (operation.slot == k_no_slot) {
+    on_quiet_part(operation, result);
+    return;
+  }
   const Callback callback = operation.callback;
   const Completion completion{.result = result, .user_data = operation.user_data, .bytes = operation.executed_bytes};
   const std::uint32_t slot = operation.slot;

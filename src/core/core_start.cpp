@@ -129,8 +129,8 @@ Result<void> Core::build() {
   services_->chunk_bytes = options_.chunk_bytes;
   services_->regions_max = options_.regions_max;
   directory_ = std::make_unique<peer::Directory>(*services_, options_.peers_max);
-  self_ =
-      std::make_unique<SelfActor>(*loop_, *regions_, *signals_, static_cast<peer::PeerListener&>(*this), options_.rank);
+  self_ = std::make_unique<SelfActor>(*loop_, *regions_, *signals_, static_cast<peer::PeerListener&>(*this),
+                                      options_.rank, self_order_);
   barrier_ = std::make_unique<group::BarrierActor>(*loop_, *directory_, options_.rank);
   if (const auto listening = listen(); !listening) return fail(listening.error());
 

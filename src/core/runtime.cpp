@@ -145,12 +145,35 @@ Result<void> Runtime::get_sync(void* local, const RemoteAddress& remote, std::ui
 }
 
 Result<Request> Runtime::batch(std::span<const BatchEntry> entries, const OpOptions& options) {
-  return state_->core->post_batch(entries, options);
+  return state_->core->post_batch(entries, nullptr, options);
+}
+
+Result<Request> Runtime::batch_with_signal(std::span<const BatchEntry> entries, const Signal& signal,
+                                           const OpOptions& options) {
+  return state_->core->post_batch(entries, &signal, options);
+}
+
+Result<Request> Runtime::put_gathered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                      const OpOptions& options) {
+  return state_->core->post_pieces(TransferVerb::put, pieces, remote, options);
+}
+
+Result<Request> Runtime::get_scattered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                       const OpOptions& options) {
+  return state_->core->post_pieces(TransferVerb::get, pieces, remote, options);
+}
+
+Result<Request> Runtime::put_strided(const Strided& strided, const OpOptions& options) {
+  return state_->core->post_strided(TransferVerb::put, strided, options);
+}
+
+Result<Request> Runtime::get_strided(const Strided& strided, const OpOptions& options) {
+  return state_->core->post_strided(TransferVerb::get, strided, options);
 }
 
 Result<void> Runtime::batch_sync(std::span<const BatchEntry> entries, Timeout timeout) {
   return state_->core->post_and_wait(timeout, [&](Timeout left) {
-    return state_->core->post_batch(entries, {.timeout = left, .callback = {}, .user_data = 0});
+    return state_->core->post_batch(entries, nullptr, {.timeout = left, .callback = {}, .user_data = 0});
   });
 }
 
@@ -171,6 +194,17 @@ Result<void> Runtime::flush(Rank rank, Timeout timeout) {
 
 Result<Request> Runtime::flush_async(Rank rank, const OpOptions& options) {
   return state_->core->post_flush(rank, options);
+}
+
+Result<Request> Runtime::fence(Rank rank, const OpOptions& options) { return state_->core->post_fence(rank, options); }
+
+Result<void> Runtime::quiet(Timeout timeout) {
+  return flatten(wait_for<Result<void>>(*state_->core,
+                                        [&](void* waiting) { state_->core->quiet(timeout, store_result, waiting); }));
+}
+
+void Runtime::quiet_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  state_->core->quiet(timeout, done, context);
 }
 
 Result<void> Runtime::barrier(Timeout timeout, std::span<const Rank> ranks) {

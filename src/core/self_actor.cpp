@@ -16,14 +16,18 @@ constexpr std::uint64_t k_turn_bytes = 1U << 20U;
 
 void SelfActor::post(peer::Operation& operation) {
   operation.owner = this;
-  open_.push_back(operation);
+  static_cast<void>(arrivals_.add(open_, operation));  // nothing begins before run() has settled it
   loop_.start(operation, operation.deadline);
   loop_.defer(*this);
 }
 
 void SelfActor::run() {
+  arrivals_.settle();
   std::uint64_t left = k_turn_bytes;
-  while (peer::Operation* operation = open_.front()) {
+  for (;;) {
+    // A flush that a callback posted has to be settled first.
+    peer::Operation* operation = arrivals_.due() ? nullptr : open_.front();
+    if (operation == nullptr) break;
     if (operation->kind == peer::Operation::Kind::transfer) {
       const std::uint64_t before = operation->executed_bytes;
       Result<void> result = copy_piece(*operation, left);

@@ -8,6 +8,7 @@
 
 #include "memory/region_table.hpp"
 #include "memory/signal_page.hpp"
+#include "peer/arrivals.hpp"
 #include "peer/operation.hpp"
 #include "peer/services.hpp"
 
@@ -16,8 +17,13 @@ namespace hixl::core {
 class SelfActor final : private runtime::Task, private peer::OperationTimer::Events {
  public:
   SelfActor(runtime::Loop& loop, memory::RegionTable& regions, memory::SignalPage& signals,
-            peer::PeerListener& listener, Rank rank)
-      : loop_(loop), regions_(regions), signals_(signals), listener_(listener), rank_(rank) {}
+            peer::PeerListener& listener, Rank rank, const memory::PostingOrder& order)
+      : loop_(loop),
+        regions_(regions),
+        signals_(signals),
+        listener_(listener),
+        rank_(rank),
+        arrivals_(order, loop.mailbox()) {}
 
   void post(peer::Operation& operation);
   void end_operations_on(std::uint32_t region_id);
@@ -36,7 +42,8 @@ class SelfActor final : private runtime::Task, private peer::OperationTimer::Eve
   memory::SignalPage& signals_;
   peer::PeerListener& listener_;
   const Rank rank_;
-  List<peer::Operation, peer::OpenTag> open_;
+  List<peer::Operation, peer::OpenTag> open_;  // runs in this order, so that fences and flushes need nothing more
+  peer::Arrivals arrivals_;
 };
 
 }  // namespace hixl::core

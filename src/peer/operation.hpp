@@ -71,7 +71,7 @@ class OperationTimer : public runtime::Timer {
 struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   enum class Kind : std::uint8_t { transfer, flush, fence };
 
-  // ---- filled by the posting thread. What every post writes comes first, in two cache lines: the loop wrote them
+  // ---- filled by the posting thread. What every post writes comes first, in three cache lines: the loop wrote them
   // last, and the poster pays for fetching them. ----
   alignas(k_cache_line_bytes) std::uint32_t slot = 0;
   Rank rank = k_no_rank;

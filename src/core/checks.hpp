@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Checks that several ways of posting share.
+#pragma once
+
+#include <hixl/result.hpp>
+#include <hixl/transfer.hpp>
+
+namespace hixl::core {
+
+/// OVERLAP when the signal's word is part of a range that is put with it.
+[[nodiscard]] Result<void> check_apart(const Signal& signal, const RemoteAddress& data, std::uint64_t size);
+
+}  // namespace hixl::core
