@@ -36,6 +36,32 @@ void Cluster::check_signals() {
   }
 }
 
+/// The oldest operation to that rank that is open and was posted before operation `number`.
+const Cluster::Operation* Cluster::open_before(const Life& life, Rank to, std::uint64_t number) const {
+  for (const Operation* earlier : open_) {
+    if (earlier->number >= number) return nullptr;
+    if (earlier->life == &life && earlier->to == to) return earlier;
+  }
+  return nullptr;
+}
+
+/// S7: behind a fence no byte moves while something before it is open, whatever became of the fence.
+void Cluster::check_fences() {
+  for (Operation* operation : open_) {
+    if (operation->behind == 0 || operation->begun || operation->life->dead) continue;
+    const Operation* earlier = open_before(*operation->life, operation->to, operation->behind);
+    if (earlier != nullptr) operation->waited = true;
+    for (const Part& part : operation->parts) {
+      operation->begun = operation->begun || operation->changed(part).moved(operation->changed_slot(part));
+    }
+    if (!operation->begun) continue;
+    if (operation->waited) count(Rare::waited_behind_fence);
+    if (earlier == nullptr) continue;
+    violate("S7", fmt::format("operation {}, behind fence {}, moved bytes before operation {} had ended",
+                              operation->number, operation->behind, earlier->number));
+  }
+}
+
 void Cluster::complain(const char* invariant, const Memory& memory, std::size_t slot, Rank rank) {
   const std::string complaint = memory.complaint(slot);
   if (!complaint.empty()) violate(invariant, fmt::format("slot {} of rank {}: {}", slot, rank, complaint));

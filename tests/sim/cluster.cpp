@@ -205,6 +205,7 @@ bool Cluster::drive(Duration time, Load load) {
     while (world_.now() < next && !violation_) {
       if (!world_.step()) world_.run_for(next - world_.now());
       check_signals();
+      check_fences();
     }
     check_round();
   }

@@ -84,7 +84,7 @@ class Cluster {
   void forget_addresses(Rank a, Rank b);
   /// `remote_slot`: into that one; nothing: any.
   void post(Life& life, Rank to, std::optional<std::size_t> remote_slot);
-  void post_flush(Life& life, Rank to);
+  void post_order(Life& life, Rank to);
   [[nodiscard]] bool add_part(Operation& operation, std::optional<std::size_t> remote_slot);
   void draw_signal(Operation& operation);
   [[nodiscard]] Result<void> submit(Operation& operation);
@@ -94,12 +94,14 @@ class Cluster {
   void judge_end(Operation& operation, const Completion& completion);
   void judge_success(Operation& operation);
   void judge_failure(Operation& operation, ErrorCode code);
-  void judge_flush(Operation& operation, const Completion& completion);
+  void judge_order(Operation& operation, const Completion& completion);
+  [[nodiscard]] const Operation* open_before(const Life& life, Rank to, std::uint64_t number) const;
   void reuse(Operation& operation, ErrorCode code);
   void orphan(Operation& operation);
 
   // ---- checks ----
   void check_signals();
+  void check_fences();
   void complain(const char* invariant, const Memory& memory, std::size_t slot, Rank rank);
   void check_memory(const Life& life);
   void check_deadlines();

@@ -14,7 +14,8 @@ struct Knowledge {
   bool exchanging = false;
   Instant exchanging_since{};
   std::uint64_t successes_since_heal = 0;
-  Error last_error{};  ///< of a post, an exchange or an operation
+  std::uint64_t fence = 0;  ///< the newest to that rank
+  Error last_error{};       ///< of a post, an exchange or an operation
 };
 
 struct Cluster::Life {
@@ -67,6 +68,7 @@ struct Cluster::Operation {
   std::uint64_t number = 0;
   Rank to = 0;
   bool flush = false;
+  bool fence = false;
   bool batch = false;
   bool ended = false;
   bool orphaned = false;  ///< its rank was killed before it ended
@@ -77,6 +79,9 @@ struct Cluster::Operation {
   SignalOp signal_op = SignalOp::set;
   std::uint64_t signal_value = 0, signal_after = 0;
   bool signal_seen = false;
+  std::uint64_t behind = 0;  ///< number of the newest fence before it to the same rank; 0: none
+  bool begun = false;        ///< was seen to have moved a byte
+  bool waited = false;       ///< was seen to wait for that fence
   Instant deadline{};
   Duration paused_before{};  ///< of its life
 

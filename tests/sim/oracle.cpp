@@ -102,6 +102,14 @@ void Memory::lose() {
   }
 }
 
+bool Memory::moved(std::size_t index) const {
+  const Slot& state = states_[index];
+  if (state.use != Use::written) return false;
+  const std::size_t size = state.incoming->size();
+  return signal(index) != state.signal ||
+         difference(slot(index) + state.offset, state.expected.data() + state.offset, size) < size;
+}
+
 std::string Memory::complaint(std::size_t index) const {
   const Slot& state = states_[index];
   if (lost_ || state.use == Use::quarantined) return {};

@@ -67,6 +67,8 @@ class Memory {
   void lose();
   /// Nothing when the slot holds what it may hold; otherwise what is wrong.
   [[nodiscard]] std::string complaint(std::size_t index) const;
+  /// True when the open operation that writes the slot has changed a byte or the signal of it.
+  [[nodiscard]] bool moved(std::size_t index) const;
   /// The value that the signal word has before an operation that begins now.
   [[nodiscard]] std::uint64_t settled_signal(std::size_t index) const noexcept { return states_[index].signal; }
 

@@ -25,6 +25,10 @@ namespace hixl::sim {
   X(signal_without_success, true, "failed operations whose signal was fired")        \
   X(quarantined, true, "slots whose target could not be asked")                      \
   X(orphaned, true, "open operations of a rank that was killed")                     \
+  X(fences_passed, true, "fences that ended because all before them had ended")      \
+  X(fences_failed, true, "fences cut short by deadline, death or stop")              \
+  X(flushes_failed, true, "flushes cut short by deadline, death or stop")            \
+  X(waited_behind_fence, true, "operations that waited behind a fence, then moved")  \
   X(killed, true, "kills")                                                           \
   X(left, true, "ranks that left in order")                                          \
   X(replaced, true, "ranks taken by a new life while the old one still lived")       \

@@ -23,7 +23,7 @@ Shape Shape::draw(Random& random) {
   shape.chain_per_mille = random.chance(600) ? static_cast<std::uint32_t>(random.between(100, 900)) : 0U;
   shape.get_per_mille = static_cast<std::uint32_t>(random.between(0, 600));
   shape.batch_per_mille = rate(500);
-  shape.flush_per_mille = rate(50);
+  shape.flush_per_mille = rate(150);
   shape.signal_per_mille = static_cast<std::uint32_t>(random.between(0, 800));
   shape.small_per_mille = static_cast<std::uint32_t>(random.between(0, 900));
   shape.hurry_per_mille = rate(900);

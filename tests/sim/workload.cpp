@@ -39,7 +39,7 @@ void Cluster::turn_workload(Load load) {
         if (known.successes_since_heal == 0) post(*life, to, k_probe_source);
       } else if (open_.size() < shape_.open_max && random_.chance(shape_.post_per_mille)) {
         post(*life, to, std::nullopt);
-        if (random_.chance(shape_.flush_per_mille)) post_flush(*life, to);
+        if (random_.chance(shape_.flush_per_mille)) post_order(*life, to);
       }
     }
   }
@@ -144,6 +144,7 @@ void Cluster::post(Life& life, Rank to, std::optional<std::size_t> remote_slot) 
   operation.to = to;
   operation.remote = known.memory;
   operation.region = *known.region;
+  operation.behind = known.fence;
   operation.batch = random_.chance(shape_.batch_per_mille);
   const std::size_t parts = operation.batch ? random_.between(1, k_parts_max) : 1;
   for (std::size_t i = 0; i < parts; ++i) {
@@ -166,7 +167,8 @@ void Cluster::post(Life& life, Rank to, std::optional<std::size_t> remote_slot) 
   }
 }
 
-void Cluster::post_flush(Life& life, Rank to) {
+/// A flush, or a fence; then what comes next has to wait.
+void Cluster::post_order(Life& life, Rank to) {
   auto made = std::make_unique<Operation>();
   Operation& operation = *made;
   operation.cluster = this;
@@ -174,7 +176,10 @@ void Cluster::post_flush(Life& life, Rank to) {
   operation.number = operations_.size() + 1;
   operation.to = to;
   operation.flush = true;
+  operation.fence = random_.chance(600);
   if (!submit(operation)) return;
+  say("{}: rank {} {} rank {}", operation.number, life.rank, operation.fence ? "fences" : "flushes", to);
+  if (operation.fence) life.pairs[to].fence = operation.number;
   open_.push_back(&operation);
   operations_.push_back(std::move(made));
 }
@@ -197,7 +202,8 @@ Result<void> Cluster::submit(Operation& operation) {
   operation.paused_before = life.paused;
   Result<Request> request;
   if (operation.flush) {
-    request = life.core->post_flush(operation.to, options);
+    request =
+        operation.fence ? life.core->post_fence(operation.to, options) : life.core->post_flush(operation.to, options);
   } else if (operation.batch) {
     std::vector<BatchEntry> entries;
     for (const Part& part : operation.parts) {
@@ -206,7 +212,7 @@ Result<void> Cluster::submit(Operation& operation) {
                          .remote = operation.region.at(part.remote_slot * k_slot_bytes + part.remote_offset),
                          .size = part.size});
     }
-    request = life.core->post_batch(entries, options);
+    request = life.core->post_batch(entries, nullptr, options);
   } else {
     const Part& part = operation.parts.front();
     const Signal signal{.word = operation.region.at(Memory::signal_offset(part.remote_slot)),
@@ -268,12 +274,18 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
   say("{}: ends: {}", operation.number, completion.result ? "ok" : completion.result.error().message());
   ends_hash_ = Random(ends_hash_ ^ (operation.number << 16U) ^ static_cast<std::uint64_t>(code)).next();
   if (operation.flush) {
-    judge_flush(operation, completion);
+    judge_order(operation, completion);
     std::erase(open_, &operation);
     return;
   }
   std::erase(open_, &operation);
   release(operation);
+  if (operation.behind != 0 && completion.result) {
+    if (const Operation* earlier = open_before(life, operation.to, operation.behind); earlier != nullptr) {
+      violate("S7", fmt::format("operation {}, behind fence {}, ended before operation {}", operation.number,
+                                operation.behind, earlier->number));
+    }
+  }
   judge_end(operation, completion);
   reuse(operation, code);
   for (Part& part : operation.parts) part.bytes.reset();
@@ -284,14 +296,16 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
   }
 }
 
-/// S7: a flush ends after everything before it.
-void Cluster::judge_flush(Operation& operation, const Completion& completion) {
-  if (!completion.result) return;
-  for (const Operation* earlier : open_) {
-    if (earlier == &operation) return;
-    if (earlier->life == operation.life && earlier->to == operation.to) {
-      violate("S7", fmt::format("flush {} ended before operation {}", operation.number, earlier->number));
-    }
+/// S7: a flush or fence ends after everything before it.
+void Cluster::judge_order(Operation& operation, const Completion& completion) {
+  if (!completion.result) {
+    count(operation.fence ? Rare::fences_failed : Rare::flushes_failed);
+    return;
+  }
+  if (operation.fence) count(Rare::fences_passed);
+  if (const Operation* earlier = open_before(*operation.life, operation.to, operation.number); earlier != nullptr) {
+    violate("S7", fmt::format("{} {} ended before operation {}", operation.fence ? "fence" : "flush", operation.number,
+                              earlier->number));
   }
 }
 
