@@ -92,6 +92,8 @@ enum class ErrorKind : std::uint8_t {
   X(unsupported, 64, give_up, "not supported here", "see docs for what this build and machine offer")            \
   X(memory_unmapped, 65, fix_call, "part of the range is not mapped", "map the memory before registering it")    \
   X(limit_reached, 66, give_up, "a configured limit is reached", "raise the limit in the options")               \
+  X(huge_pages_missing, 69, give_up, "the system has not enough huge pages reserved",                            \
+    "raise vm.nr_hugepages, or ask with HugePages::prefer")                                                      \
   X(malformed_frame, 70, reconnect, "the peer sent bytes that are not a valid frame",                            \
     "check that the peer is this library, and its version")                                                      \
   X(truncated_frame, 71, reconnect, "the connection ended inside a frame", "nothing: the frame was not applied") \

@@ -33,12 +33,16 @@ struct Counters {
   std::uint64_t failed = 0;
   std::uint64_t failed_unseen = 0;  ///< failures that nobody looked at
   std::uint64_t coalesced = 0;      ///< entries of batches that became part of a neighbour
-  std::uint64_t copies = 0;         ///< intermediate copies of payload; 0 on every link but for inlined bytes
-  std::uint64_t staging_bytes = 0;  ///< memory that holds payload on the way
+  /// Intermediate copies of payload: 0 on every link, but for inlined bytes and for device memory over tcp.
+  std::uint64_t copies = 0;
+  std::uint64_t staging_bytes = 0;  ///< memory now kept for payload on its way between device memory and sockets
   std::uint64_t fallbacks = 0;      ///< peers served by a slower link than the best configured one
   std::uint64_t link_failures = 0;
   std::uint64_t peers_lost = 0;
   std::uint64_t callback_errors = 0;  ///< exceptions that callbacks threw
+  std::uint64_t hbm_bytes = 0;        ///< emulated device memory in use now
+  std::uint64_t spilled_bytes = 0;    ///< host memory in use now for device memory that did not fit
+  std::uint64_t held_bytes = 0;       ///< of regions that wait, after HELD, for a peer that stands still
 };
 
 }  // namespace hixl

@@ -57,6 +57,11 @@ struct RuntimeOptions {
   std::uint32_t regions_max = 65536;  ///< 1 … 1 048 576 registered regions
   std::uint32_t peers_max = 1024;     ///< 1 … 65 536
 
+  // ---- memory ----
+  std::uint64_t hbm_bytes = 0;  ///< 0 … 1 TiB of emulated device memory, taken from the host's as it is allocated
+  /// Bytes of regions that ended with HELD (a stopped peer may still write there). Beyond: allocate() is LIMIT_REACHED.
+  std::uint64_t held_bytes_max = std::uint64_t{1} << 30U;
+
   // ---- time ----
   std::chrono::milliseconds default_timeout{30'000};  ///< 1 ms … 1 h, for calls that name none
   std::chrono::milliseconds connect_timeout{5'000};   ///< 10 ms … 10 min: rendezvous and each connection

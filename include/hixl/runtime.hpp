@@ -64,8 +64,13 @@ class Runtime {
   /// reference. Registrations may overlap; an address then means the newest that holds the whole range.
   [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options = {});
   /// Memory that every link can use: a window that peers on this host map. Page aligned, zeroed, really there
-  /// (never SIGBUS); NO_MEMORY or NO_SPACE otherwise.
+  /// (never SIGBUS), not in core dumps. Errors name what was needed and the limit: NO_MEMORY, NO_SPACE, FD_LIMIT,
+  /// LIMIT_REACHED; docs/memory.md has them all, and the kinds of memory.
   [[nodiscard]] Result<Region> allocate(std::size_t size, const AllocateOptions& options = {});
+  /// Copies between ordinary memory and a region of this rank, whatever it lives on: the only way for the program to
+  /// see device memory. Blocking, on the calling thread. OUT_OF_RANGE, STALE, INVALID_ARGUMENT (null).
+  [[nodiscard]] Result<void> copy_in(const Region& to, std::uint64_t offset, const void* from, std::uint64_t size);
+  [[nodiscard]] Result<void> copy_out(const Region& from, std::uint64_t offset, void* to, std::uint64_t size);
   /// Ends a registration (and frees allocated memory): after success no byte of it is read or written by anybody.
   /// Operations that still use it end with STALE. HELD when a stopped peer may still write. Blocking.
   [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout = k_default_timeout);

@@ -19,6 +19,13 @@ inline constexpr std::size_t k_link_kinds = 6;
 [[nodiscard]] std::string_view name(LinkKind kind) noexcept;         ///< "hccs"
 [[nodiscard]] std::string_view description(LinkKind kind) noexcept;  ///< "hccs (emulated: shared memory)"
 
+/// What a region's bytes live on.
+enum class MemoryKind : std::uint8_t {
+  host = 0,  ///< ordinary memory
+  hbm = 1,   ///< memory of a device: has an address, but the CPU may not use it; Runtime::copy_in() and copy_out() do
+};
+[[nodiscard]] std::string_view name(MemoryKind kind) noexcept;  ///< "hbm"
+
 /// What a region lets others do. Combine with |.
 enum class Rights : std::uint8_t { none = 0, read = 1, write = 2, atomic = 4, all = 7 };
 [[nodiscard]] constexpr Rights operator|(Rights a, Rights b) noexcept {
@@ -62,6 +69,7 @@ struct RemoteRegion {
   std::uint64_t length = 0;
   Rights rights = Rights::none;
   std::uint32_t tag = 0;  ///< the number its owner gave it, to find one among several
+  MemoryKind kind = MemoryKind::host;
 
   [[nodiscard]] RemoteAddress at(std::uint64_t offset) const noexcept {
     return {rank, base + offset, key, incarnation};

@@ -17,6 +17,14 @@ std::string_view name(LinkKind kind) noexcept {
   return "unknown";
 }
 
+std::string_view name(MemoryKind kind) noexcept {
+  switch (kind) {
+    case MemoryKind::host: return "host";
+    case MemoryKind::hbm: return "hbm";
+  }
+  return "unknown";
+}
+
 std::string_view description(LinkKind kind) noexcept {
   switch (kind) {
     case LinkKind::hccs: return "hccs (emulated: shared memory)";

@@ -11,4 +11,9 @@ namespace hixl::core {
 /// OVERLAP when the signal's word is part of a range that is put with it.
 [[nodiscard]] Result<void> check_apart(const Signal& signal, const RemoteAddress& data, std::uint64_t size);
 
+/// What the local side of a transfer must allow.
+[[nodiscard]] constexpr Rights local_need(TransferVerb verb) noexcept {
+  return verb == TransferVerb::put ? Rights::read : Rights::write;
+}
+
 }  // namespace hixl::core

@@ -4,8 +4,8 @@
 // public Runtime is a thin shell over this.
 //
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
-// (many ranges in one operation), core_order.cpp (fence, flush, quiet), core_lane.cpp (express lane), core_calls.cpp
-// (exchange, deregister, barrier, looking inside).
+// (many ranges in one operation), core_order.cpp (fence, flush, quiet), core_lane.cpp (express lane), core_memory.cpp
+// (regions), core_calls.cpp (exchange, deregister, barrier, looking inside).
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include "group/barrier.hpp"
 #include "group/rendezvous.hpp"
 #include "group/store_server.hpp"
+#include "memory/private_pages.hpp"
 #include "peer/directory.hpp"
 #include "runtime/drivers.hpp"
 #include "runtime/request_table.hpp"
@@ -85,6 +86,8 @@ class Core final : private peer::PeerListener,
   // ---- calls: any thread ----
   [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options);
   [[nodiscard]] Result<Region> allocate(std::size_t size, const AllocateOptions& options);
+  [[nodiscard]] Result<void> copy(const Region& region, std::uint64_t offset, void* in_or_out, std::uint64_t size,
+                                  TransferVerb verb);
   void deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
   void exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                 void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
@@ -126,7 +129,10 @@ class Core final : private peer::PeerListener,
 
   [[nodiscard]] Result<void> check_rank(Rank rank) const noexcept;
   [[nodiscard]] Result<memory::RegionInfo> find_own(const Region& region) const;
-  [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size);
+  /// `need`: write for the sink of a get.
+  [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size, Rights need);
+  /// Whether a post copies its source itself, so that it needs no registration.
+  [[nodiscard]] bool inlines(TransferVerb verb, const void* local, std::uint64_t size) const;
   [[nodiscard]] Result<void> fill_entry(peer::Entry& entry, TransferVerb verb, const void* local,
                                         const RemoteAddress& remote, std::uint64_t size);
   [[nodiscard]] Result<void> fill_signal(peer::SignalEntry& entry, const Signal& signal, Rank rank);
@@ -173,6 +179,7 @@ class Core final : private peer::PeerListener,
   void finish_hosted();
   void close_hosted();
   void count_links(Counters& counters);
+  void count_memory(Counters& counters) const;
 
   RuntimeOptions options_;
   Parts parts_;
@@ -184,7 +191,7 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<memory::RegionTable> regions_;
   std::unique_ptr<memory::SignalPage> signals_;
   std::unique_ptr<peer::Operation[]> operations_;
-  std::unique_ptr<std::byte[]> inline_bytes_;  // max_inline a slot
+  memory::PrivatePages inline_bytes_;  // max_inline a slot
   memory::PostingOrder self_order_;
 
   // Loop, on cache lines of its own: callers read what is above with every post.

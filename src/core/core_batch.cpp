@@ -67,7 +67,7 @@ void Core::share_pin(peer::Operation& operation, peer::Entry& entry, memory::Pin
 Result<void> Core::add_entry(peer::Operation& operation, const BatchEntry& item) {
   peer::Entry entry;
   if (const auto filled = fill_entry(entry, item.verb, item.local, item.remote, item.size); !filled) return filled;
-  auto pin = pin_local(item.local, item.size);
+  auto pin = pin_local(item.local, item.size, local_need(item.verb));
   if (!pin) return fail(pin.error());
   share_pin(operation, entry, std::move(*pin));
   // Should all be empty, one stands for them.
@@ -124,7 +124,7 @@ Result<void> Core::add_pieces(peer::Operation& operation, TransferVerb verb, std
   operation.single = entry;
   operation.single.size = 0;  // stands for all if none has bytes
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    auto pin = pin_local(pieces[i].data, pieces[i].size);
+    auto pin = pin_local(pieces[i].data, pieces[i].size, local_need(verb));
     if (!pin) return fail(at_entry(pin.error(), i));
     entry.local = static_cast<std::byte*>(pieces[i].data);
     entry.size = pieces[i].size;
@@ -171,7 +171,7 @@ Result<Request> Core::post_strided(TransferVerb verb, const Strided& strided, co
   return post_filled(strided.remote.rank, options, [&](peer::Operation& operation) -> Result<void> {
     peer::Entry& entry = operation.single;
     if (const auto filled = fill_entry(entry, verb, strided.local, strided.remote, *there); !filled) return filled;
-    auto pin = pin_local(strided.local, *here);
+    auto pin = pin_local(strided.local, *here, local_need(verb));
     if (!pin) return fail(pin.error());
     if (*pin) entry.device = &pin->device();
     operation.pin = std::move(*pin);

@@ -12,13 +12,6 @@ namespace hixl::core {
 
 namespace {
 
-/// How often a region that is still touched is looked at again; an engine's piece takes less.
-constexpr std::chrono::milliseconds k_release_step{1};
-
-Region region_of(const memory::RegionInfo& info) {
-  return {.key = info.key, .data = info.data, .size = info.size, .window = info.window_id != 0};
-}
-
 /// A call made of one function, for calls whose caller waits or whose state lives elsewhere.
 template <class Run, class Refuse>
 class FunctionCall final : public LoopCall {
@@ -66,28 +59,6 @@ void Core::call(LoopCall& call) {
 
 // ---- memory ----
 
-Result<Region> Core::register_memory(void* data, std::size_t size, const RegisterOptions& options) {
-  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  const auto info = regions_->add(data, size, options);
-  if (!info) return fail(info.error());
-  return region_of(*info);
-}
-
-Result<Region> Core::allocate(std::size_t size, const AllocateOptions& options) {
-  if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  const auto info = regions_->allocate(size, options);
-  if (!info) return fail(info.error());
-  return region_of(*info);
-}
-
-/// A Region of another runtime may bear a key that is one of ours as well.
-Result<memory::RegionInfo> Core::find_own(const Region& region) const {
-  const auto info = regions_->info(region.key);
-  if (!info || (info->data == region.data && info->size == region.size)) return info;
-  return fail(ErrorCode::stale,
-              {.rank = options_.rank, .stage = Stage::local_check, .address = region.address(), .length = region.size});
-}
-
 void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
   if (forked()) {
     done(context, admit());
@@ -107,35 +78,16 @@ void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*,
           return;
         }
         auto release = std::make_unique<Release>();
-        *release = {.key = region.key, .deadline = deadline, .done = done, .context = context};
+        release->key = region.key;
+        release->deadline = deadline;
+        release->done = done;
+        release->context = context;
         releases_.push_back(std::move(release));
         self_->end_operations_on(region.key.id);
         for (const auto& actor : directory_->peers()) actor->end_operations_on(region.key.id);
         loop_->start_after(*this, Duration{});
       },
       [done, context] { done(context, fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
-}
-
-void Core::release_step() {
-  for (std::size_t i = 0; i < releases_.size();) {
-    Release& release = *releases_[i];
-    bool clear = regions_->unpinned(release.key);
-    for (const auto& actor : directory_->peers()) clear = actor->revoke(release.key) && clear;
-    if (!clear) {
-      if (loop_->now() >= release.deadline) {
-        release.tell(fail(ErrorCode::held, {.rank = options_.rank, .stage = Stage::memory}));
-      }
-      ++i;
-      continue;
-    }
-    const std::uint32_t window = regions_->retire(release.key, false);
-    if (window != 0) {
-      for (const auto& actor : directory_->peers()) actor->drop_window(window);
-    }
-    release.tell({});
-    releases_.erase(releases_.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  if (!releases_.empty()) loop_->start_after(*this, k_release_step);
 }
 
 Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::uint64_t value, Timeout timeout) {
@@ -147,8 +99,12 @@ Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::
   }
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
-  auto pin = pin_local(word, sizeof(std::uint64_t));
+  auto pin = pin_local(word, sizeof(std::uint64_t), Rights::read);
   if (!pin) return fail(pin.error());
+  if (!pin->device().caps().atomic_capable) {
+    return fail(ErrorCode::unsupported,
+                {.stage = Stage::local_check, .address = address, .length = sizeof(std::uint64_t)});
+  }
   const auto* bytes = static_cast<const std::byte*>(word);
   if (on_loop_thread()) {
     const std::uint64_t seen = memory::load_word(pin->device(), bytes);
@@ -257,7 +213,8 @@ void Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Ti
                                  .rights = info->rights,
                                  .tag = info->tag,
                                  .window_id = info->window_id,
-                                 .window_offset = info->window_offset});
+                                 .window_offset = info->window_id != 0 ? info->window_offset : 0,
+                                 .kind = info->device->caps().kind});
           own.push_back({.rank = options_.rank,
                          .incarnation = services_->incarnation,
                          .key = info->key,
@@ -265,7 +222,8 @@ void Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Ti
                          .base = base,
                          .length = info->size,
                          .rights = info->rights,
-                         .tag = info->tag});
+                         .tag = info->tag,
+                         .kind = info->device->caps().kind});
         }
         for (ExchangeCall::Place& place : collect->places) {
           PeerAddresses& answer = collect->answers[place.index];
@@ -333,6 +291,7 @@ Counters Core::counters() {
         Counters now = counters_;
         count_links(now);
         now.failed_unseen = requests_->failed_unseen();
+        count_memory(now);
         waiting.give(now);
       },
       [this, &waiting] { waiting.give(last_counters_); }));

@@ -51,7 +51,7 @@ Result<void> Core::copy_along(TransferVerb verb, const void* local, const Remote
   // The whole range is checked before the first byte moves.
   const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);
   if (!view) return fail(view.error());
-  const auto pin = pin_local(local, size);
+  const auto pin = pin_local(local, size, verb == TransferVerb::put ? Rights::read : Rights::write);
   if (!pin) return fail(pin.error());
 
   const auto* bytes = static_cast<const std::byte*>(local);
@@ -110,8 +110,8 @@ std::optional<Result<void>> Core::try_lane(TransferVerb verb, const void* local,
   if (view->mapped == nullptr) return std::nullopt;
   memory::Device* device = &memory::host_device();
   memory::Pin pin;
-  if (!put || size > options_.max_inline) {
-    auto pinned = pin_local(local, size);
+  if (!inlines(verb, local, size)) {
+    auto pinned = pin_local(local, size, put ? Rights::read : Rights::write);
     if (!pinned) return Result<void>(fail(pinned.error()));
     pin = std::move(*pinned);
     device = &pin.device();

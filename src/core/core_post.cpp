@@ -78,12 +78,23 @@ Result<memory::RemoteView> Core::resolve(const RemoteAddress& remote, std::uint6
 }
 
 /// A stop closes every region; who came just before it hears of the stop.
-Result<memory::Pin> Core::pin_local(const void* local, std::uint64_t size) {
-  auto pin = regions_->pin(local, size);
+Result<memory::Pin> Core::pin_local(const void* local, std::uint64_t size, Rights need) {
+  auto pin = regions_->pin(local, size, need);
   if (pin) return pin;
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
   return pin;
 }
+
+/// Device memory is not for the CPU of the calling thread.
+bool Core::inlines(TransferVerb verb, const void* local, std::uint64_t size) const {
+  return verb == TransferVerb::put && size <= options_.max_inline && !regions_->on_device(local, size);
+}
+
+namespace {
+
+/// What a transfer does to its local memory.
+
+}  // namespace
 
 Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void* local, const RemoteAddress& remote,
                               std::uint64_t size) {
@@ -122,6 +133,10 @@ Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, R
   if (signal.word.address % sizeof(std::uint64_t) != 0) return fail(ErrorCode::unaligned, detail);
   const auto view = resolve(signal.word, sizeof(std::uint64_t), Rights::write);
   if (!view) return fail(view.error());
+  if (rank == options_.rank) {
+    const auto own = regions_->info(view->key);
+    if (own && !own->device->caps().atomic_capable) return fail(ErrorCode::unsupported, detail);
+  }
   entry = {.wanted = true,
            .verb = signal.op == SignalOp::add ? links::Verb::signal_add : links::Verb::signal_set,
            .region = view->key,
@@ -137,7 +152,7 @@ void Core::fetch_slot(std::uint32_t slot) noexcept {
   for (std::size_t line = 0; line < 3; ++line) {
     runtime::prefetch_for_write(posted + line * peer::k_cache_line_bytes);
   }
-  runtime::prefetch_for_write(inline_bytes_.get() + std::size_t{slot} * options_.max_inline);
+  runtime::prefetch_for_write(inline_bytes_.data() + std::size_t{slot} * options_.max_inline);
 }
 
 Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
@@ -166,14 +181,14 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
     if (const auto filled = fill_signal(operation.signal, *signal, remote.rank); !filled) return filled;
     if (const auto apart = check_apart(*signal, remote, size); !apart) return apart;
   }
-  if (verb == TransferVerb::get || size > options_.max_inline) {
-    auto pinned = pin_local(local, size);
+  if (!inlines(verb, local, size)) {
+    auto pinned = pin_local(local, size, local_need(verb));
     if (!pinned) return fail(pinned.error());
     if (*pinned) operation.single.device = &pinned->device();
     operation.pin = std::move(*pinned);
   } else if (size > 0) {
     if (local == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
-    std::byte* bytes = inline_bytes_.get() + std::size_t{slot} * options_.max_inline;
+    std::byte* bytes = inline_bytes_.data() + std::size_t{slot} * options_.max_inline;
     memory::copy(memory::host_device(), bytes, memory::host_device(), static_cast<const std::byte*>(local), size);
     operation.single.local = bytes;
   }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <random>
 
 #include "base/assert.hpp"
@@ -81,11 +82,15 @@ Result<void> Core::build() {
   }
   requests_ = std::make_unique<runtime::RequestTable>(options_.requests_max, loop_.get());
   operations_ = std::make_unique<peer::Operation[]>(options_.requests_max);
-  inline_bytes_ = std::make_unique<std::byte[]>(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
+  inline_bytes_ = memory::PrivatePages(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
+  if (inline_bytes_.data() == nullptr) {
+    return fail(ErrorCode::no_memory, {.rank = options_.rank, .stage = Stage::memory, .os_error = ENOMEM});
+  }
   Random random(seed_);
   auto regions = memory::RegionTable::create(options_.regions_max, random.next());
   if (!regions) return fail(regions.error());
   regions_ = std::move(*regions);
+  regions_->limit({.hbm_bytes = options_.hbm_bytes, .held_bytes_max = options_.held_bytes_max});
   auto signals = memory::SignalPage::create();
   if (!signals) return fail(signals.error());
   signals_ = std::move(*signals);

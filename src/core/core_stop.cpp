@@ -45,6 +45,7 @@ void Core::stop_step() {
       last_counters_ = counters_;
       count_links(last_counters_);
       last_counters_.failed_unseen = requests_->failed_unseen();
+      count_memory(last_counters_);
       teardown();
       stop_stage_ = StopStage::ended;
       if (parts_.driver->own_thread()) {

@@ -33,6 +33,7 @@ Result<void> RuntimeOptions::validate() const {
       {"requests_max", requests_max, 2, 131072},
       {"regions_max", regions_max, 1, 1U << 20U},
       {"peers_max", peers_max, 1, 65536},
+      {"hbm_bytes", hbm_bytes, 0, std::uint64_t{1} << 40U},
       {"default_timeout (ms)", ms(default_timeout), 1, 3'600'000},
       {"connect_timeout (ms)", ms(connect_timeout), 10, 600'000},
       {"lease (ms)", lease.count() == 0 ? 500 : ms(lease), 500, 60'000},

@@ -14,6 +14,8 @@ struct Core::Release {
   Instant deadline{};
   void (*done)(void*, const Result<void>&) = nullptr;  ///< null: nobody waits any more
   void* context = nullptr;
+  bool retired = false;
+  memory::LeavingWindow leaving{};  ///< once retired: what goes back to the system, piece by piece
 
   void tell(const Result<void>& result) {
     if (done != nullptr) std::exchange(done, nullptr)(context, result);

@@ -102,6 +102,14 @@ Result<Region> Runtime::allocate(std::size_t size, const AllocateOptions& option
   return state_->core->allocate(size, options);
 }
 
+Result<void> Runtime::copy_in(const Region& to, std::uint64_t offset, const void* from, std::uint64_t size) {
+  return state_->core->copy(to, offset, const_cast<void*>(from), size, TransferVerb::put);
+}
+
+Result<void> Runtime::copy_out(const Region& from, std::uint64_t offset, void* to, std::uint64_t size) {
+  return state_->core->copy(from, offset, to, size, TransferVerb::get);
+}
+
 Result<void> Runtime::deregister(const Region& region, Timeout timeout) {
   return flatten(wait_for<Result<void>>(
       *state_->core, [&](void* waiting) { state_->core->deregister(region, timeout, store_result, waiting); }));

@@ -146,6 +146,7 @@ class Link {
     std::uint64_t bytes_out = 0;  ///< payload of our puts that was executed, lane excluded
     std::uint64_t bytes_in = 0;   ///< payload of our gets
     std::uint64_t copies = 0;     ///< pieces of payload that passed through a buffer on this side
+    std::uint64_t staging_bytes = 0;  ///< memory that it keeps for such buffers now
   };
   [[nodiscard]] virtual Traffic traffic() const noexcept = 0;
 };

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <hixl/types.hpp>
+
 #include "base/bytes.hpp"
 
 namespace hixl::memory {
@@ -16,6 +18,7 @@ struct DeviceCaps {
   bool atomic_capable = false;   ///< 8-byte CPU atomics work on it
   bool mappable = false;         ///< a peer process can map it
   const char* name = "";
+  MemoryKind kind = MemoryKind::host;
 };
 
 /// Thread-safe.

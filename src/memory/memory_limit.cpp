@@ -113,4 +113,25 @@ std::uint64_t available_bytes() {
   return std::min(machine_available_bytes(), group_available_bytes(text_of("/proc/self/cgroup"), "/sys/fs/cgroup"));
 }
 
+std::size_t huge_page_bytes() {
+  constexpr std::uint64_t k_usual_kib = 2048;
+  return field(text_of("/proc/meminfo"), "Hugepagesize:").value_or(k_usual_kib) << 10U;
+}
+
+std::uint64_t free_huge_page_bytes() {
+  const std::string text = text_of("/proc/meminfo");
+  const std::uint64_t free_pages = field(text, "HugePages_Free:").value_or(0);
+  const std::uint64_t promised = field(text, "HugePages_Rsvd:").value_or(0);
+  return (free_pages - std::min(free_pages, promised)) * huge_page_bytes();
+}
+
+std::uint64_t node_available_bytes(int node) {
+  const std::string number_text = std::to_string(node);
+  const std::string text = text_of("/sys/devices/system/node/node" + number_text + "/meminfo");
+  const std::string prefix = "Node " + number_text + " ";
+  const auto free_kib = field(text, prefix + "MemFree:");
+  if (!free_kib) return k_unlimited;
+  return (*free_kib + field(text, prefix + "Inactive(file):").value_or(0)) << 10U;
+}
+
 }  // namespace hixl::memory

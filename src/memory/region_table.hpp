@@ -15,6 +15,7 @@
 #include "memory/board.hpp"
 #include "memory/device.hpp"
 #include "memory/interval_table.hpp"
+#include "memory/region_windows.hpp"
 
 namespace hixl::memory {
 
@@ -29,6 +30,12 @@ struct RegionInfo {
   std::uint32_t window_id = 0;
   std::uint64_t window_offset = 0;
   Device* device = nullptr;
+  bool owned = false;    ///< memory of the table: nobody else unmaps it
+  bool writable = true;  ///< this process may write there itself
+  // Of allocate() only.
+  std::size_t page_bytes = 0;
+  std::uint64_t spilled_bytes = 0;
+  int numa_node = k_no_numa_node;
 };
 
 class RegionTable;
@@ -60,23 +67,36 @@ class RegionTable {
                                                                    std::uint32_t first_generation = 1);
   ~RegionTable();
 
-  /// MEMORY_UNMAPPED when part of the range is not mapped, OUT_OF_RANGE when it wraps, INVALID_ARGUMENT for size 0,
-  /// LIMIT_REACHED, HELD (in a window that retire() had to keep). The same range again (same rights, tag and device):
-  /// the same region with one more reference. A range inside one of this table's windows becomes part of that window.
-  /// The caller keeps the memory mapped, and writable where `rights` let others write.
+  struct Limits {
+    std::uint64_t hbm_bytes = 0;       ///< capacity of the emulated device
+    std::uint64_t held_bytes_max = 0;  ///< beyond: allocate() is LIMIT_REACHED
+  };
+  /// Before anything else; without it there is no device and no limit of held bytes.
+  void limit(const Limits& limits);
+
+  /// MEMORY_UNMAPPED when part of the range is not mapped or behind the end of its file, ACCESS_DENIED when it cannot
+  /// be read, or not be written and `rights` let others write; OUT_OF_RANGE when it wraps, INVALID_ARGUMENT for size 0,
+  /// LIMIT_REACHED, HELD (in memory that is kept back). The same range again (same rights, tag and device): the same
+  /// region with one more reference. A range inside memory of this table becomes part of that, device included.
+  /// The caller keeps other memory mapped, and writable where `rights` let others write.
   [[nodiscard]] Result<RegionInfo> add(void* data, std::size_t size, const RegisterOptions& options,
                                        Device& device = host_device());
-  /// A new window and a region that covers it. NO_MEMORY, NO_SPACE, FD_LIMIT, LIMIT_REACHED.
+  /// A new window, or block of device memory, and a region that covers it. The errors of Window::create() and
+  /// HbmHeap::allocate(), LIMIT_REACHED (regions, held bytes), INVALID_ARGUMENT (pages or nodes of device memory).
   [[nodiscard]] Result<RegionInfo> allocate(std::size_t size, const AllocateOptions& options);
 
   /// Finds the newest region that holds the whole range and pins it. NOT_REGISTERED, OUT_OF_RANGE (with the nearest
-  /// region), STALE while it is being closed. length 0 is fine anywhere and gives an empty pin.
-  [[nodiscard]] Result<Pin> pin(const void* data, std::uint64_t length);
+  /// region), STALE while it is being closed, ACCESS_DENIED when `need` has write and this process may not write there.
+  /// length 0 is fine anywhere and gives an empty pin.
+  [[nodiscard]] Result<Pin> pin(const void* data, std::uint64_t length, Rights need = Rights::read);
+  /// Whether a byte of the range lies in device memory of this table. Cheap without any.
+  [[nodiscard]] bool on_device(const void* data, std::uint64_t length) const;
   /// Checks an access that a peer asks for: STALE (other generation), ACCESS_DENIED (token or rights), OUT_OF_RANGE (no
   /// arithmetic wrap), else the place. Valid until the caller's turn ends; ask again before each touch.
   struct Place {
     std::byte* data;
     Device* device;
+    bool owned;  ///< RegionInfo::owned
   };
   [[nodiscard]] Result<Place> check(RegionKey key, const Token& token, std::uint64_t offset, std::uint64_t length,
                                     Rights need) const noexcept;
@@ -92,11 +112,12 @@ class RegionTable {
   /// True when nobody uses a closed region, nor ever will. False may also be a thread that tried and is about to see
   /// that it came too late: ask again.
   [[nodiscard]] bool unpinned(RegionKey key) const noexcept;
-  /// Last step: frees the slot for a new life, and the window when this was its last region. The region must be
-  /// closed and unpinned. With `keep_memory` (HELD) the pages of its window are kept until the table ends, and so is
-  /// the slot: who still writes under this id must not look like a user of another region. Gives the id of the window
-  /// that was freed with it, 0 if none.
-  std::uint32_t retire(RegionKey key, bool keep_memory);
+  /// A closed region has to wait for a peer that may still write there: its bytes count as held until it retires.
+  void hold(RegionKey key);
+  /// Last step: frees the slot for a new life, and the memory when this was its last region. The region must be closed
+  /// and unpinned. With `keep_memory` the pages are kept until the table ends, and so is the slot: who still writes
+  /// under this id must not look like a user of another region. Gives the memory that goes with it.
+  LeavingWindow retire(RegionKey key, bool keep_memory);
 
   [[nodiscard]] Board& board() noexcept { return *board_; }
   /// Descriptor and size of a window, for a peer that asks; -1 when there is none.
@@ -106,8 +127,9 @@ class RegionTable {
   };
   [[nodiscard]] WindowFd window_fd(std::uint32_t window_id) const;
   [[nodiscard]] std::vector<RegionInfo> list() const;
-  /// Bytes of all regions that were retired with `keep_memory`.
+  /// Bytes of all regions that wait after hold(), or were retired with `keep_memory`.
   [[nodiscard]] std::uint64_t held_bytes() const;
+  [[nodiscard]] HbmHeap::Usage hbm_usage() const;
 
  private:
   friend class Pin;

@@ -13,12 +13,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <string>
 
+#include "base/log.hpp"
 #include "memory/memory_limit.hpp"
+#include "memory/numa.hpp"
 
+#ifndef MFD_HUGE_SHIFT
+#define MFD_HUGE_SHIFT 26
+#endif
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U  // Linux 6.3; older C libraries do not name it
 #endif
@@ -67,10 +74,12 @@ Result<void> check_limits(std::size_t size, bool reserve) {
   return {};
 }
 
-int make_memfd(const char* label) noexcept {
-  constexpr unsigned k_flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
-  const int fd = memfd_create(label, k_flags | MFD_NOEXEC_SEAL);
-  return fd < 0 && errno == EINVAL ? memfd_create(label, k_flags) : fd;
+/// `huge`: bytes of a huge page, 0 for ordinary ones.
+int make_memfd(const char* label, std::size_t huge) noexcept {
+  unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  if (huge != 0) flags |= MFD_HUGETLB | static_cast<unsigned>(std::countr_zero(huge)) << MFD_HUGE_SHIFT;
+  const int fd = memfd_create(label, flags | MFD_NOEXEC_SEAL);
+  return fd < 0 && errno == EINVAL ? memfd_create(label, flags) : fd;
 }
 
 /// 0 or an error number.
@@ -90,11 +99,11 @@ int allocate_pages(int fd, std::size_t size) noexcept {
   return 0;
 }
 
-/// Maps, kept out of children; null with errno.
+/// Maps, kept out of children and of core dumps (others' keys and prompts are in there); null with errno.
 std::byte* map_pages(int fd, std::size_t size, int protection) noexcept {
   void* data = mmap(nullptr, size, protection, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return nullptr;
-  if (madvise(data, size, MADV_DONTFORK) != 0) {
+  if (madvise(data, size, MADV_DONTFORK) != 0 || madvise(data, size, MADV_DONTDUMP) != 0) {
     const int error = errno;
     munmap(data, size);
     errno = error;
@@ -105,33 +114,72 @@ std::byte* map_pages(int fd, std::size_t size, int protection) noexcept {
 
 }  // namespace
 
-Result<std::unique_ptr<Window>> Window::create(std::size_t size, const char* label, bool reserve) {
+Result<std::unique_ptr<Window>> Window::create(std::size_t size, const char* label, const WindowOptions& options) {
   if (size == 0) return fail(ErrorCode::invalid_argument, {.stage = Stage::memory});
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  if (size > std::numeric_limits<std::size_t>::max() - page) {
+  if (options.numa_node != k_no_numa_node && options.numa_node != k_numa_auto) {
+    if (const Result<void> known = check_numa_node(options.numa_node, size); !known) return fail(known.error());
+  }
+  std::unique_ptr<Window> window(new Window);
+  if (options.huge_pages != HugePages::none) {
+    const Result<void> made = window->make(size, label, options, huge_page_bytes());
+    if (made) return window;
+    if (options.huge_pages == HugePages::require || made.error().code == ErrorCode::fd_limit) return fail(made.error());
+    log::debug("no huge pages for {} bytes ({}); going on with ordinary ones", size, made.error().message());
+    window.reset(new Window);
+  }
+  if (const Result<void> made = window->make(size, label, options, 0); !made) return fail(made.error());
+  return window;
+}
+
+/// `huge` 0: ordinary pages. On failure the destructor gives back what was made.
+Result<void> Window::make(std::size_t size, const char* label, const WindowOptions& options, std::size_t huge) {
+  page_bytes_ = huge != 0 ? huge : static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (size > std::numeric_limits<std::size_t>::max() - page_bytes_) {
     return over_limit(ErrorCode::no_memory, size, static_cast<std::uint64_t>(std::numeric_limits<off_t>::max()));
   }
-  const std::size_t bytes = (size + page - 1) / page * page;
-  if (const Result<void> checked = check_limits(bytes, reserve); !checked) return fail(checked.error());
-
-  std::unique_ptr<Window> window(new Window);
-  window->fd_ = make_memfd(("hixl-" + std::string(label)).c_str());
-  if (window->fd_ < 0) return os_failure(errno, bytes);
-  if (ftruncate(window->fd_, static_cast<off_t>(bytes)) != 0) return os_failure(errno, bytes);
-  if (reserve) {
-    if (const int error = allocate_pages(window->fd_, bytes); error != 0) return os_failure(error, bytes);
+  const std::size_t bytes = (size + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+  if (const Result<void> checked = check_limits(bytes, options.reserve && huge == 0); !checked) return checked;
+  if (huge != 0) {
+    const std::uint64_t free_bytes = free_huge_page_bytes();
+    if (bytes > free_bytes) return over_limit(ErrorCode::huge_pages_missing, bytes, free_bytes);
   }
-  if (fcntl(window->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return os_failure(errno, bytes);
-  window->data_ = map_pages(window->fd_, bytes, PROT_READ | PROT_WRITE);
-  if (window->data_ == nullptr) return os_failure(errno, bytes);
-  window->size_ = bytes;
-  return window;
+  const auto os_error = [&](int error) -> Result<void> {
+    auto failure = os_failure(error, bytes);
+    // Somebody else was faster, or a control group allows none.
+    if (huge != 0 && failure.value().code != ErrorCode::fd_limit) failure.value().code = ErrorCode::huge_pages_missing;
+    return failure;
+  };
+  fd_ = make_memfd(("hixl-" + std::string(label)).c_str(), huge);
+  if (fd_ < 0) return os_error(errno);
+  if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) return os_error(errno);
+  data_ = map_pages(fd_, bytes, PROT_READ | PROT_WRITE);
+  if (data_ == nullptr) return os_error(errno);
+  size_ = bytes;
+  // Before the pages are made: the policy belongs to the file then, and says where.
+  if (options.numa_node != k_no_numa_node) {
+    const Result<void> placed = place_on_node(data_, bytes, options.numa_node);
+    if (!placed) return placed;
+  }
+  if (options.reserve) {
+    if (const int error = allocate_pages(fd_, bytes); error != 0) return os_error(error);
+  }
+  if (options.numa_node != k_no_numa_node && options.reserve) numa_node_ = numa_node_of(data_);
+  if (fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return os_error(errno);
+  return {};
 }
 
 Window::~Window() {
   if (data_ != nullptr) munmap(data_, size_);
   if (read_only_fd_ >= 0) close(read_only_fd_);
   if (fd_ >= 0) close(fd_);
+}
+
+void Window::give_back(std::size_t offset, std::size_t bytes) noexcept {
+  // A hole among huge pages is filled at the next touch only if one is free, else by SIGBUS at whoever still maps them.
+  const bool ordinary = page_bytes_ == static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  constexpr int k_punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  if (ordinary && fallocate(fd_, k_punch, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0) return;
+  std::memset(data_ + offset, 0, bytes);
 }
 
 int Window::read_only_fd() {

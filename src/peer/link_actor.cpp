@@ -315,6 +315,8 @@ links::Link::Traffic LinkActor::traffic() const noexcept {
   links::Link::Traffic sum = past_;
   for (const Closed& closed : draining_) add(sum, *closed.link);
   if (link_) add(sum, *link_);
+  for (const Closed& closed : draining_) sum.staging_bytes += closed.link->traffic().staging_bytes;
+  if (link_) sum.staging_bytes += link_->traffic().staging_bytes;  // what it keeps now: ended ones keep nothing
   const auto lane = lane_totals();
   sum.bytes_out += lane.bytes_out;
   sum.bytes_in += lane.bytes_in;

@@ -132,6 +132,7 @@ class PeerActor final : private LinkActorEvents,
   void tell_end(Operation& operation);
   void tell_ends();
   [[nodiscard]] Result<void> check_reach(const Operation& operation);
+  [[nodiscard]] Result<void> check_reach_beyond_windows(const wire::RegionDescriptor& region);
 
   // ---- order (peer_order.cpp) ----
   [[nodiscard]] bool held(const Operation& operation) const noexcept;

@@ -150,6 +150,7 @@ void PeerActor::count(Counters& counters) const {
     counters.bytes_out[kind] += traffic.bytes_out;
     counters.bytes_in[kind] += traffic.bytes_in;
     counters.copies += traffic.copies;
+    counters.staging_bytes += traffic.staging_bytes;
     counters.operations += link->lane_totals().operations;
     counters.lane_operations += link->lane_totals().operations;
   }

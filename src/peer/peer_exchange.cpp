@@ -11,7 +11,7 @@ namespace hixl::peer {
 
 namespace {
 
-/// Descriptors of one exchange frame: 1 000 of 61 bytes stay below the body limit.
+/// Descriptors of one exchange frame: 1 000 of 62 bytes stay below the body limit.
 constexpr std::size_t k_regions_a_frame = wire::k_descriptors_max;
 
 }  // namespace
@@ -163,7 +163,8 @@ RemoteRegion PeerActor::remote_region(const wire::RegionDescriptor& region) cons
           .base = region.base,
           .length = region.length,
           .rights = region.rights,
-          .tag = region.tag};
+          .tag = region.tag,
+          .kind = region.kind};
 }
 
 /// A new generation of a link knows no windows: attach what is known.

@@ -39,40 +39,60 @@ void PeerActor::post(Operation& operation) {
 
 /// Whether any kind that this runtime may use reaches the regions of an operation.
 Result<void> PeerActor::check_reach(const Operation& operation) {
+  const auto region_of = [this](RegionKey key) -> const wire::RegionDescriptor* {
+    const auto known = known_.find(key.id);
+    return known != known_.end() && known->second.key == key ? &known->second : nullptr;
+  };
+  // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
+  const auto gone = [this] {
+    return fail(incarnation_ == 0 ? ErrorCode::peer_lost : ErrorCode::stale,
+                {.rank = rank_, .stage = Stage::remote_check});
+  };
+  if (operation.signal.wanted) {
+    const wire::RegionDescriptor* region = region_of(operation.signal.region);
+    if (region == nullptr) return gone();
+    if (region->kind != MemoryKind::host) {  // nobody can wait on a word there
+      return fail(ErrorCode::unsupported, {.rank = rank_,
+                                           .stage = Stage::remote_check,
+                                           .address = region->base + operation.signal.offset,
+                                           .length = sizeof(std::uint64_t)});
+    }
+  }
+  for (const Entry& entry : operation.entries()) {
+    const wire::RegionDescriptor* region = region_of(entry.region);
+    if (region == nullptr) return gone();
+    if (region->window_id != 0) continue;
+    if (const auto reached = check_reach_beyond_windows(*region); !reached) return reached;
+  }
+  return {};
+}
+
+/// A region that peers cannot map: somebody must be able to carry bytes there, and it is told once that this is slower.
+Result<void> PeerActor::check_reach_beyond_windows(const wire::RegionDescriptor& region) {
   bool all_need_window = true;
   bool have_window_kind = false;
   for (const auto& link : links_) {
     all_need_window = all_need_window && link->caps().needs_window;
     have_window_kind = have_window_kind || link->caps().needs_window;
   }
-  const auto stands = [this](RegionKey key) {
-    const auto known = known_.find(key.id);
-    return known != known_.end() && known->second.key == key;
-  };
-  bool all_stand = !operation.signal.wanted || stands(operation.signal.region);
-  for (const Entry& entry : operation.entries()) {
-    all_stand = all_stand && stands(entry.region);
-    if (!all_stand) {
-      // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
-      const ErrorCode code = incarnation_ == 0 ? ErrorCode::peer_lost : ErrorCode::stale;
-      return fail(code, {.rank = rank_, .stage = Stage::remote_check});
-    }
-    const wire::RegionDescriptor& region = known_.find(entry.region.id)->second;
-    if (region.window_id != 0) continue;
-    if (all_need_window) {
-      return fail(ErrorCode::transport_unavailable,
-                  {.rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length});
-    }
-    if (have_window_kind && process_known_ && !services_.warned_window) {
-      services_.warned_window = true;
-      services_.counters.fallbacks += 1;
-      log::warn(
-          "rank {} to {}: memory at {:#x} was not allocated by the library, so transfers to it go by tcp although the "
-          "rank "
-          "is on this host; allocate() gives memory that every link reaches",
-          services_.rank, rank_, region.base);
-    }
+  if (all_need_window) {
+    return fail(ErrorCode::transport_unavailable,
+                {.rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length});
   }
+  if (!have_window_kind || !process_known_ || services_.warned_window) return {};
+  services_.warned_window = true;
+  services_.counters.fallbacks += 1;
+  if (region.kind == MemoryKind::hbm) {
+    log::warn(
+        "rank {} to {}: memory at {:#x} is device memory (hbm, emulated), which no window shows, so transfers to "
+        "it go by tcp although the rank is on this host",
+        services_.rank, rank_, region.base);
+    return {};
+  }
+  log::warn(
+      "rank {} to {}: memory at {:#x} was not allocated by the library, so transfers to it go by tcp although the "
+      "rank is on this host; allocate() gives memory that every link reaches",
+      services_.rank, rank_, region.base);
   return {};
 }
 

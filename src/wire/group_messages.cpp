@@ -6,12 +6,13 @@
 
 namespace hixl::wire {
 /// Bytes of one descriptor on the wire.
-constexpr std::size_t k_descriptor_bytes = 8 + 16 + 8 + 8 + 1 + 4 + 4 + 8;
+constexpr std::size_t k_descriptor_bytes = 8 + 16 + 8 + 8 + 1 + 4 + 4 + 8 + 1;
 static_assert(21 + k_descriptors_max * k_descriptor_bytes <= k_body_bytes_max, "a full exchange fits a body");
 
 static bool valid(const RegionDescriptor& d) noexcept {
   return d.key.valid() && d.base + d.length >= d.base && d.rights <= Rights::all &&
-         (d.window_id != 0 || d.window_offset == 0);
+         (d.window_id != 0 || d.window_offset == 0) && d.kind <= MemoryKind::hbm &&
+         (d.kind == MemoryKind::host || d.window_id == 0);
 }
 /// Frames of an exchange make progress: only an exchange of nothing has a frame of nothing.
 static bool valid(const Exchange& m) noexcept {
@@ -29,7 +30,7 @@ static bool valid(const Bye& m) noexcept { return known_error_code(m.code); }
 
 template <class Code>
 void fields(Code& code, typename Code::template Field<RegionDescriptor>& d) {
-  code(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset);
+  code(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset, d.kind);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Exchange>& m) {

@@ -139,6 +139,7 @@ struct RegionDescriptor {
   std::uint32_t tag = 0;
   std::uint32_t window_id = 0;      ///< 0: not in a window
   std::uint64_t window_offset = 0;  ///< where `base` lies in the window
+  MemoryKind kind = MemoryKind::host;  ///< whether the owner's CPU may touch it: no kind but host can be signalled
 };
 inline constexpr std::size_t k_descriptors_max = 1000;  ///< in one exchange frame
 struct Exchange {

@@ -10,6 +10,7 @@ namespace conformance {
 namespace {
 constexpr std::uint32_t k_regions_max = 64;  // more than any test registers
 constexpr std::size_t k_mail_capacity = 256;
+constexpr std::uint64_t k_hbm_bytes = 64U << 20U;  // more than any test allocates
 }  // namespace
 
 End::End(runtime::EventPort& port, std::uint64_t seed, Rank self, const Depths& depths)
@@ -17,6 +18,7 @@ End::End(runtime::EventPort& port, std::uint64_t seed, Rank self, const Depths& 
   auto table = memory::RegionTable::create(k_regions_max, seed);
   REQUIRE(table);
   regions = std::move(*table);
+  regions->limit({.hbm_bytes = k_hbm_bytes, .held_bytes_max = 0});
   auto page = memory::SignalPage::create();
   REQUIRE(page);
   signals = std::move(*page);
@@ -38,8 +40,8 @@ void End::make_link(std::unique_ptr<runtime::Stream> stream, const links::LinkId
   link = call([&] { return factory->make(identity, std::move(frames), services, *this); });
 }
 
-Remote End::allocate(std::size_t size, Rights rights) {
-  const auto region = regions->allocate(size, {.rights = rights});
+Remote End::allocate(std::size_t size, Rights rights, MemoryKind kind) {
+  const auto region = regions->allocate(size, {.rights = rights, .kind = kind});
   REQUIRE(region);
   return {region->key, region->token, region->data, region->size};
 }
@@ -57,8 +59,9 @@ bool End::learn(const Remote& remote, const End& owner) {
   region.length = info->size;
   region.rights = info->rights;
   REQUIRE(remotes.add(region));
-  const wire::RegionDescriptor descriptor{info->key,       info->token,        base, info->size, info->rights, 0,
-                                          info->window_id, info->window_offset};
+  const wire::RegionDescriptor descriptor{info->key,       info->token,         base,
+                                          info->size,      info->rights,        0,
+                                          info->window_id, info->window_offset, info->device->caps().kind};
   const Answer answer = call([&] { return link->attach(descriptor); });
   if (answer == Answer::done) attach_results[{remote.key.id, remote.key.generation}] = Result<void>{};
   return answer == Answer::done;
@@ -82,7 +85,7 @@ std::uint64_t End::post(Verb verb, const Remote& remote, std::vector<Segment> se
   post.op_id = number;
   post.region = remote.key;
   post.token = remote.token;
-  post.local_device = &memory::host_device();
+  post.local_device = local_device;
   post.segments = attempt.segments;
   post.value = value;
   const Answer answer = call([&] { return link->post(post); });

@@ -49,7 +49,8 @@ class End final : private links::LinkEvents {
 
   void make_link(std::unique_ptr<runtime::Stream> stream, const links::LinkIdentity& identity);
   /// A region here that the other end may use. The other end still has to learn(it).
-  [[nodiscard]] Remote allocate(std::size_t size, Rights rights = Rights::all);
+  [[nodiscard]] Remote allocate(std::size_t size, Rights rights = Rights::all,
+                                MemoryKind kind = MemoryKind::host);
   /// Tells this end of a region of the other. True: usable at once; else when attached() says so.
   bool learn(const Remote& remote, const End& owner);
   [[nodiscard]] bool attached(const Remote& remote) const;
@@ -76,6 +77,7 @@ class End final : private links::LinkEvents {
   std::unique_ptr<links::LinkFactory> factory;
   std::unique_ptr<links::Link> link;
   Rank rank;
+  memory::Device* local_device = &memory::host_device();  ///< of the local side of posts
 
   // ---- the record ----
   int ups = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "links/tcp/initiator.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "base/assert.hpp"
@@ -47,8 +48,8 @@ void encode_post(const Post& post, ByteWriter& writer) {
 
 }  // namespace
 
-Initiator::Initiator(const LinkIdentity& identity, std::uint32_t tx_depth)
-    : identity_(identity), depth_(tx_depth), attempts_(std::make_unique<Attempt[]>(tx_depth)) {
+Initiator::Initiator(const LinkIdentity& identity, std::uint32_t tx_depth, Staging& staging)
+    : identity_(identity), depth_(tx_depth), staging_(staging), attempts_(std::make_unique<Attempt[]>(tx_depth)) {
   for (std::uint32_t i = 0; i < depth_; ++i) free_.push_back(attempts_[i]);
 }
 
@@ -62,11 +63,20 @@ Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequenc
   attempt.seq = 0;
   attempt.segments = post.segments;
   attempt.bytes = 0;
+  attempt.device = nullptr;
+  Payload payload;
   if (!is_signal(post.verb)) {
     for (const Segment& segment : post.segments) attempt.bytes += segment.bytes;
-    if (post.local_device != nullptr && !post.local_device->caps().cpu_addressable) {
-      // A socket can neither fetch from nor deliver to such memory.
-      end(attempt, Error(ErrorCode::unsupported, {.rank = identity_.rank, .link = identity_.link_id}));
+    if (post.local_device != nullptr && !post.local_device->caps().cpu_addressable) attempt.device = post.local_device;
+    if (post.verb == Verb::write && gather(post, attempt, payload) == Answer::busy) {
+      free_.push_back(attempt);
+      return Answer::busy;
+    }
+    if (payload.staged != nullptr && payload.staged->pages.size() < attempt.bytes) {
+      end(attempt,
+          Error(
+              ErrorCode::no_memory,
+              {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer, .length = attempt.bytes}));
       return Answer::posted;
     }
   }
@@ -75,23 +85,35 @@ Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequenc
   ByteWriter writer(body);
   encode_post(post, writer);
   HIXL_ASSERT(writer.ok());
-  std::array<iovec, wire::k_segments_max> pieces;
-  std::size_t count = 0;
-  if (post.verb == Verb::write) {
-    for (const Segment& segment : post.segments) {
-      if (segment.bytes != 0) pieces[count++] = {segment.local, segment.bytes};
-    }
-  }
   wire::FrameHeader header = sequencer.next_header(frame_type(post.verb));
   header.op_id = post.op_id;
   header.chunk = post.chunk;
   header.attempt = post.attempt;
-  const bool sent = stream.send(header, writer.written(), std::span<const iovec>(pieces).first(count),
-                                count != 0 ? write_ticket(header.link_seq) : 0);
+  const std::uint64_t ticket = payload.count != 0 ? write_ticket(header.link_seq) : 0;
+  if (payload.staged != nullptr) payload.staged->ticket = ticket;
+  const bool sent =
+      stream.send(header, writer.written(), std::span<const iovec>(payload.pieces).first(payload.count), ticket);
   HIXL_ASSERT(sent);
   attempt.seq = header.link_seq;
   in_flight_.push_back(attempt);
   return Answer::posted;
+}
+
+Answer Initiator::gather(const Post& post, const Attempt& attempt, Payload& payload) {
+  if (attempt.device == nullptr || attempt.bytes == 0) {
+    for (const Segment& segment : post.segments) {
+      if (segment.bytes != 0) payload.pieces[payload.count++] = {segment.local, segment.bytes};
+    }
+    return Answer::done;
+  }
+  payload.staged = staging_.free_buffer(Staging::Use::post, attempt.bytes);
+  if (payload.staged == nullptr) return Answer::busy;
+  if (payload.staged->pages.size() < attempt.bytes) return Answer::done;
+  for (const Segment& segment : post.segments) {
+    if (segment.bytes != 0) staging_.fetch(*payload.staged, *attempt.device, segment.local, segment.bytes);
+  }
+  payload.pieces[payload.count++] = {payload.staged->pages.data(), attempt.bytes};
+  return Answer::done;
 }
 
 std::size_t Initiator::poll(std::span<Completion> out) noexcept {
@@ -171,10 +193,22 @@ Result<void> Initiator::on_read_start(const wire::ReadData& message, std::uint32
   return {};
 }
 
-std::size_t Initiator::read_target(std::span<iovec> out) const noexcept {
+Result<std::size_t> Initiator::read_target(std::span<iovec> out) {
   HIXL_ASSERT(reading_ != nullptr);
   std::size_t count = 0;
   SegmentCursor at = cursor_;
+  if (reading_->device != nullptr && !reading_->abandoned) {
+    std::size_t left = 0;
+    for (; at.index < reading_->segments.size(); at = {at.index + 1, 0}) {
+      left += reading_->segments[at.index].bytes - at.done;
+    }
+    const Bytes room = staging_.incoming(left);
+    if (room.empty()) {
+      return fail(ErrorCode::no_memory, {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer});
+    }
+    out[0] = {room.data(), room.size()};
+    return 1;
+  }
   for (; at.index < reading_->segments.size() && count < out.size(); at = {at.index + 1, 0}) {
     const Segment& segment = reading_->segments[at.index];
     if (segment.bytes != at.done) out[count++] = {segment.local + at.done, segment.bytes - at.done};
@@ -183,7 +217,17 @@ std::size_t Initiator::read_target(std::span<iovec> out) const noexcept {
 }
 
 void Initiator::on_read_bytes(std::size_t bytes) noexcept {
-  if (!reading_->abandoned) cursor_.advance(reading_->segments, bytes);
+  if (reading_->abandoned) return;
+  if (reading_->device != nullptr) {
+    std::size_t left = bytes;
+    for (SegmentCursor at = cursor_; left != 0; at = {at.index + 1, 0}) {
+      const Segment& segment = reading_->segments[at.index];
+      const std::size_t part = std::min<std::size_t>(left, segment.bytes - at.done);
+      if (part != 0) staging_.deliver(*reading_->device, segment.local + at.done, part);
+      left -= part;
+    }
+  }
+  cursor_.advance(reading_->segments, bytes);
 }
 
 void Initiator::on_read_end() noexcept {

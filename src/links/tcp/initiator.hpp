@@ -8,6 +8,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,13 +20,14 @@
 #include "links/link.hpp"
 #include "links/sequencer.hpp"
 #include "links/tcp/segment_cursor.hpp"
+#include "links/tcp/staging.hpp"
 #include "wire/messages.hpp"
 
 namespace hixl::links::tcp {
 
 class Initiator {
  public:
-  Initiator(const LinkIdentity& identity, std::uint32_t tx_depth);
+  Initiator(const LinkIdentity& identity, std::uint32_t tx_depth, Staging& staging);
 
   /// The stream and the sequencer are used during the call only.
   [[nodiscard]] Answer post(const Post& post, FrameStream& stream, Sequencer& sequencer);
@@ -39,7 +41,7 @@ class Initiator {
   [[nodiscard]] Result<void> on_ack(LinkSeq upto, const FrameStream& stream);
   [[nodiscard]] Result<void> on_nack(const wire::Nack& nack, const FrameStream& stream);
   [[nodiscard]] Result<void> on_read_start(const wire::ReadData& message, std::uint32_t payload_bytes);
-  [[nodiscard]] std::size_t read_target(std::span<iovec> out) const noexcept;
+  [[nodiscard]] Result<std::size_t> read_target(std::span<iovec> out);
   void on_read_bytes(std::size_t bytes) noexcept;
   void on_read_end() noexcept;
 
@@ -55,14 +57,23 @@ class Initiator {
     LinkSeq seq = 0;
     std::uint64_t bytes = 0;
     std::span<const Segment> segments;
+    memory::Device* device = nullptr;  ///< of the segments; null: memory that a socket can use
     Error error{};
   };
+  struct Payload {
+    std::array<iovec, wire::k_segments_max> pieces;
+    std::size_t count = 0;
+    Staging::Outgoing* staged = nullptr;
+  };
+  /// What a write sends. busy: no room to stage it; done: `payload` is filled.
+  [[nodiscard]] Answer gather(const Post& post, const Attempt& attempt, Payload& payload);
   [[nodiscard]] Attempt* find_by_seq(LinkSeq seq) noexcept;
   void end(Attempt& attempt, const Error& error) noexcept;
   [[nodiscard]] tl::unexpected<Error> malformed(LinkSeq seq) const;
 
   const LinkIdentity identity_;
   const std::uint32_t depth_;
+  Staging& staging_;
   std::unique_ptr<Attempt[]> attempts_;
   // Lists last, so that they let go of the attempts first.
   mutable List<Attempt, AttemptTag> in_flight_;  ///< in the order of their numbers

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "memory/mapping.hpp"
 
 namespace hixl::links::tcp {
 namespace {
@@ -17,41 +18,57 @@ constexpr std::size_t k_answer_body_bytes_max = 64;
 
 }  // namespace
 
-Target::Target(const LinkIdentity& identity, const LinkServices& services, FrameStream& stream, Sequencer& sequencer)
+Target::Target(const LinkIdentity& identity, const LinkServices& services, FrameStream& stream, Sequencer& sequencer,
+               Staging& staging)
     : identity_(identity),
       regions_(services.regions),
       signals_(services.signals),
       stream_(stream),
       sequencer_(sequencer),
+      staging_(staging),
       answers_({k_answers_initial, k_answers_kept}) {}
 
-Result<void> Target::check(const wire::Access& access, Rights need, Places* places) const {
+Result<Target::Places> Target::check(const wire::Access& access, Rights need) const {
+  Places places;
   for (std::uint32_t i = 0; i < access.segment_count; ++i) {
     const wire::WireSegment& segment = access.segments[i];
     const auto place = regions_.check(access.region, access.token, segment.offset, segment.bytes, need);
     if (!place) return fail(place.error());
-    if (!place->device->caps().cpu_addressable) return fail(ErrorCode::unsupported);
-    if (places != nullptr) (*places)[i] = place->data;
+    // Memory that the program has unmapped meanwhile would break the link, and again with each new attempt. What it
+    // maps there anew cannot be told from the old.
+    const bool of_program = place->device->caps().cpu_addressable && !place->owned;
+    if (of_program && !memory::is_mapped(place->data, segment.bytes)) {
+      return fail(ErrorCode::memory_unmapped,
+                  {.address = reinterpret_cast<std::uint64_t>(place->data), .length = segment.bytes});
+    }
+    places.data[i] = place->data;
+    if (!place->device->caps().cpu_addressable) places.device = place->device;
   }
-  return {};
+  return places;
 }
+
+// ---- writes ----
 
 Result<void> Target::on_write_start(const wire::FrameHeader& header, ConstBytes body) {
   if (!decode_body(body, writing_.access) || writing_.access.total_bytes() != header.payload_bytes) {
     return broken(ErrorCode::malformed_frame);
   }
+  const auto places = check(writing_.access, Rights::write);
   writing_.open = true;
   writing_.seq = header.link_seq;
   writing_.cursor = {};
-  writing_.verdict = check(writing_.access, Rights::write, nullptr);
+  writing_.device = places ? places->device : nullptr;
+  writing_.torn = false;
+  writing_.verdict = places ? Result<void>() : Result<void>(fail(places.error()));
   return {};
 }
 
-Result<std::size_t> Target::write_target(std::span<iovec> out) const {
+Result<std::size_t> Target::write_target(std::span<iovec> out) {
   HIXL_ASSERT(writing_.open);
   if (!writing_.verdict) return 0;
   const wire::Access& access = writing_.access;
   std::size_t count = 0;
+  std::size_t staged_bytes = 0;
   SegmentCursor at = writing_.cursor;
   for (; at.index < access.segment_count && count < out.size(); at = {at.index + 1, 0}) {
     const wire::WireSegment& segment = access.segments[at.index];
@@ -60,13 +77,37 @@ Result<std::size_t> Target::write_target(std::span<iovec> out) const {
     const auto place = regions_.check(access.region, access.token, segment.offset + at.done, bytes, Rights::write);
     // Closed in the middle of the frame: part of it is there, so it can be neither executed nor refused.
     if (!place) return broken(ErrorCode::link_failed);
-    out[count++] = {place->data, bytes};
+    if (writing_.device != nullptr) {
+      staged_bytes += bytes;
+    } else {
+      out[count++] = {place->data, bytes};
+    }
   }
-  return count;
+  if (staged_bytes == 0) return count;
+  const Bytes room = staging_.incoming(staged_bytes);
+  if (room.empty()) return broken(ErrorCode::no_memory);
+  out[0] = {room.data(), room.size()};
+  return 1;
 }
 
-void Target::on_write_bytes(std::size_t bytes) noexcept {
+/// What has been read into the staging buffer goes to the device, each part checked again.
+Result<void> Target::deliver(std::size_t bytes) {
+  const wire::Access& access = writing_.access;
+  for (SegmentCursor at = writing_.cursor; bytes != 0; at = {at.index + 1, 0}) {
+    const wire::WireSegment& segment = access.segments[at.index];
+    const std::size_t part = std::min<std::size_t>(bytes, segment.bytes - at.done);
+    bytes -= part;
+    if (part == 0) continue;
+    const auto place = regions_.check(access.region, access.token, segment.offset + at.done, part, Rights::write);
+    if (!place) return fail(place.error());
+    staging_.deliver(*place->device, place->data, part);
+  }
+  return {};
+}
+
+void Target::on_write_bytes(std::size_t bytes) {
   if (!writing_.verdict) return;
+  if (writing_.device != nullptr && !deliver(bytes)) writing_.torn = true;
   const std::span<const wire::WireSegment> segments(writing_.access.segments.data(), writing_.access.segment_count);
   writing_.cursor.advance(segments, bytes);
 }
@@ -75,40 +116,89 @@ Result<void> Target::on_write_end() {
   writing_.open = false;
   // Only now: a nack tells the peer that its source is free.
   if (!writing_.verdict) return refuse(writing_.seq, writing_.verdict.error());
+  if (writing_.torn) return broken(ErrorCode::link_failed);
   sequencer_.executed(writing_.seq, true);
   return {};
 }
 
+// ---- reads ----
+
 Result<void> Target::on_read(const wire::FrameHeader& header, ConstBytes body) {
-  wire::Access access;
-  if (!decode_body(body, access)) return broken(ErrorCode::malformed_frame);
-  Places places;
-  if (const Result<void> verdict = check(access, Rights::read, &places); !verdict) {
-    return refuse(header.link_seq, verdict.error());
+  Read read{
+      .seq = header.link_seq, .op_id = header.op_id, .chunk = header.chunk, .attempt = header.attempt, .access = {}};
+  if (!decode_body(body, read.access)) return broken(ErrorCode::malformed_frame);
+  const auto places = check(read.access, Rights::read);
+  if (!places) return refuse(read.seq, places.error());
+  // A read changes nothing here, so nobody asks whether it was executed; who sent it waits for the data.
+  if (places->device != nullptr && read.access.total_bytes() != 0) {
+    sequencer_.executed(read.seq, true);
+    return waiting_.empty() ? answer_staged(read, *places) : wait(read);
   }
   std::array<iovec, wire::k_segments_max> pieces;
   std::size_t count = 0;
-  for (std::uint32_t i = 0; i < access.segment_count; ++i) {
-    if (access.segments[i].bytes != 0) pieces[count++] = {places[i], access.segments[i].bytes};
+  for (std::uint32_t i = 0; i < read.access.segment_count; ++i) {
+    if (read.access.segments[i].bytes != 0) pieces[count++] = {places->data[i], read.access.segments[i].bytes};
   }
-  std::array<std::byte, k_answer_body_bytes_max> answer;
-  ByteWriter writer(answer);
-  encode(wire::ReadData{header.link_seq}, writer);
-  HIXL_ASSERT(writer.ok());
-  wire::FrameHeader answer_header = sequencer_.header(wire::FrameType::read_data);
-  answer_header.op_id = header.op_id;
-  answer_header.chunk = header.chunk;
-  answer_header.attempt = header.attempt;
-  const std::uint64_t ticket = count != 0 ? answer_ticket(header.link_seq) : 0;
-  // The answer only references the region. A peer that asks on without reading meets the end of the reserve; reading
-  // less from it instead would be a deadlock when both sides do it.
-  if (!stream_.send_answer(answer_header, writer.written(), std::span<const iovec>(pieces).first(count), ticket)) {
-    return broken(ErrorCode::limit_reached);
-  }
-  if (ticket != 0) answers_.push({ticket, access.region});
-  sequencer_.executed(header.link_seq, true);
+  if (const Result<void> sent = answer(read, std::span<const iovec>(pieces).first(count), nullptr); !sent) return sent;
+  sequencer_.executed(read.seq, true);
   return {};
 }
+
+/// The answer only references its pieces.
+Result<void> Target::answer(const Read& read, std::span<const iovec> pieces, Staging::Outgoing* staged) {
+  std::array<std::byte, k_answer_body_bytes_max> body;
+  ByteWriter writer(body);
+  encode(wire::ReadData{read.seq}, writer);
+  HIXL_ASSERT(writer.ok());
+  wire::FrameHeader header = sequencer_.header(wire::FrameType::read_data);
+  header.op_id = read.op_id;
+  header.chunk = read.chunk;
+  header.attempt = read.attempt;
+  const std::uint64_t ticket = pieces.empty() ? 0 : answer_ticket(read.seq);
+  // A peer that asks on without reading meets the end of the reserve; reading less from it instead would be a deadlock
+  // when both sides do it.
+  if (!stream_.send_answer(header, writer.written(), pieces, ticket)) return broken(ErrorCode::limit_reached);
+  if (staged != nullptr) staged->ticket = ticket;
+  if (ticket != 0) answers_.push({ticket, staged != nullptr ? RegionKey{} : read.access.region});
+  return {};
+}
+
+/// Fetches the data into a buffer, or waits for one.
+Result<void> Target::answer_staged(const Read& read, const Places& places) {
+  const std::size_t bytes = read.access.total_bytes();
+  Staging::Outgoing* buffer = staging_.free_buffer(Staging::Use::answer, bytes);
+  if (buffer == nullptr) return wait(read);
+  if (buffer->pages.size() < bytes) return send_nack(read.seq, Error(ErrorCode::no_memory, {.length = bytes}));
+  for (std::uint32_t i = 0; i < read.access.segment_count; ++i) {
+    const std::uint32_t part = read.access.segments[i].bytes;
+    if (part != 0) staging_.fetch(*buffer, *places.device, places.data[i], part);
+  }
+  const iovec piece{buffer->pages.data(), bytes};
+  return answer(read, std::span(&piece, 1), buffer);
+}
+
+Result<void> Target::wait(const Read& read) {
+  if (waiting_.size() >= wire::k_depth_max) return broken(ErrorCode::limit_reached);  // no peer may have more open
+  waiting_.push_back(read);
+  return {};
+}
+
+Result<void> Target::on_sent(std::uint64_t ticket) {
+  HIXL_ASSERT(!answers_.empty() && answers_.front().ticket == ticket);
+  answers_.drop(1);
+  if (!staging_.on_sent(ticket)) return {};
+  // One that is refused takes no buffer, so the next one has its turn at once.
+  while (!waiting_.empty() && staging_.free_buffer(Staging::Use::answer, 0) != nullptr) {
+    const Read read = waiting_.front();
+    waiting_.pop_front();
+    const auto places = check(read.access, Rights::read);  // it may be gone meanwhile
+    const Result<void> told = places ? answer_staged(read, *places) : send_nack(read.seq, places.error());
+    if (!told) return told;
+  }
+  return {};
+}
+
+// ---- signals, refusals ----
 
 Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body) {
   wire::SignalBody signal;
@@ -130,11 +220,6 @@ Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body)
   return {};
 }
 
-void Target::on_sent(std::uint64_t ticket) noexcept {
-  HIXL_ASSERT(!answers_.empty() && answers_.front().ticket == ticket);
-  answers_.drop(1);
-}
-
 bool Target::touches(RegionKey key) const noexcept {
   if (writing_.open && writing_.verdict && writing_.access.region == key) return true;
   const auto answers = answers_.items();
@@ -144,6 +229,12 @@ bool Target::touches(RegionKey key) const noexcept {
 }
 
 Result<void> Target::refuse(LinkSeq seq, const Error& error) {
+  if (const Result<void> sent = send_nack(seq, error); !sent) return sent;
+  sequencer_.executed(seq, false);
+  return {};
+}
+
+Result<void> Target::send_nack(LinkSeq seq, const Error& error) {
   std::array<std::byte, k_answer_body_bytes_max> body;
   ByteWriter writer(body);
   encode(wire::Nack{.seq = seq,
@@ -158,7 +249,6 @@ Result<void> Target::refuse(LinkSeq seq, const Error& error) {
   if (!stream_.send_answer(sequencer_.header(wire::FrameType::nack), writer.written())) {
     return broken(ErrorCode::limit_reached);
   }
-  sequencer_.executed(seq, false);
   return {};
 }
 

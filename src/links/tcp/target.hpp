@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 
 #include <hixl/result.hpp>
@@ -20,6 +21,7 @@
 #include "links/link.hpp"
 #include "links/sequencer.hpp"
 #include "links/tcp/segment_cursor.hpp"
+#include "links/tcp/staging.hpp"
 #include "wire/messages.hpp"
 
 namespace hixl::links::tcp {
@@ -27,25 +29,41 @@ namespace hixl::links::tcp {
 class Target {
  public:
   /// Stream and sequencer are used only while the link is open.
-  Target(const LinkIdentity& identity, const LinkServices& services, FrameStream& stream, Sequencer& sequencer);
+  Target(const LinkIdentity& identity, const LinkServices& services, FrameStream& stream, Sequencer& sequencer,
+         Staging& staging);
 
   [[nodiscard]] Result<void> on_write_start(const wire::FrameHeader& header, ConstBytes body);
-  [[nodiscard]] Result<std::size_t> write_target(std::span<iovec> out) const;
-  void on_write_bytes(std::size_t bytes) noexcept;
+  [[nodiscard]] Result<std::size_t> write_target(std::span<iovec> out);
+  void on_write_bytes(std::size_t bytes);
   [[nodiscard]] Result<void> on_write_end();
   [[nodiscard]] Result<void> on_read(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> on_signal(const wire::FrameHeader& header, ConstBytes body);
 
-  /// The answer with this ticket has left.
-  void on_sent(std::uint64_t ticket) noexcept;
+  /// The answer with this ticket has left. Reads that waited for its staging go on.
+  [[nodiscard]] Result<void> on_sent(std::uint64_t ticket);
   /// True while a frame of the peer that is under way writes into the region, or an answer to it still reads there.
   [[nodiscard]] bool touches(RegionKey key) const noexcept;
 
  private:
-  using Places = std::array<std::byte*, wire::k_segments_max>;
-  /// All segments, whole; their places when `places` is given.
-  [[nodiscard]] Result<void> check(const wire::Access& access, Rights need, Places* places) const;
+  struct Places {
+    std::array<std::byte*, wire::k_segments_max> data;
+    memory::Device* device = nullptr;  ///< theirs when no socket can use their memory, else null
+  };
+  /// All segments, whole.
+  [[nodiscard]] Result<Places> check(const wire::Access& access, Rights need) const;
+  struct Read {
+    LinkSeq seq = 0;
+    OpId op_id = 0;
+    std::uint32_t chunk = 0;
+    std::uint8_t attempt = 0;
+    wire::Access access;
+  };
+  [[nodiscard]] Result<void> answer(const Read& read, std::span<const iovec> pieces, Staging::Outgoing* staged);
+  [[nodiscard]] Result<void> wait(const Read& read);
+  [[nodiscard]] Result<void> answer_staged(const Read& read, const Places& places);
+  [[nodiscard]] Result<void> deliver(std::size_t bytes);
   [[nodiscard]] Result<void> refuse(LinkSeq seq, const Error& error);
+  [[nodiscard]] Result<void> send_nack(LinkSeq seq, const Error& error);
   [[nodiscard]] tl::unexpected<Error> broken(ErrorCode code) const;
 
   const LinkIdentity identity_;
@@ -53,19 +71,23 @@ class Target {
   memory::SignalPage& signals_;
   FrameStream& stream_;
   Sequencer& sequencer_;
+  Staging& staging_;
 
   struct Writing {
     bool open = false;  ///< between start and end
     LinkSeq seq = 0;
     wire::Access access;
     SegmentCursor cursor;
+    memory::Device* device = nullptr;  ///< Places::device
+    bool torn = false;                 ///< the region ended between two pieces
     Result<void> verdict{};
   } writing_;
   struct ReadAnswer {
     std::uint64_t ticket;
-    RegionKey region;
+    RegionKey region;  ///< empty: its data is staged, the region is not touched any more
   };
   Fifo<ReadAnswer> answers_;  ///< queued or half sent, in order
+  std::deque<Read> waiting_;  ///< for a staging buffer
 };
 
 }  // namespace hixl::links::tcp

@@ -15,8 +15,8 @@ TcpLink::TcpLink(const LinkCaps& caps, const LinkIdentity& identity, std::unique
       events_(events),
       stream_(std::move(stream)),
       sequencer_(*stream_, {identity.session, identity.link_id, identity.link_gen}, services.rx_depth, services.loop),
-      initiator_(identity, services.tx_depth),
-      target_(identity, services, *stream_, sequencer_),
+      initiator_(identity, services.tx_depth, staging_),
+      target_(identity, services, *stream_, sequencer_, staging_),
       last_heard_(services.loop.now()) {
   report_later();
 }
@@ -73,7 +73,8 @@ bool TcpLink::abandon(std::uint64_t cookie) {
 Link::Traffic TcpLink::traffic() const noexcept {
   return {.bytes_out = initiator_.bytes_out(),
           .bytes_in = initiator_.bytes_in(),
-          .copies = stream_ != nullptr ? stream_->buffered_pieces() : copies_};
+          .copies = staging_.copies() + (stream_ != nullptr ? stream_->buffered_pieces() : copies_),
+          .staging_bytes = staging_.bytes()};
 }
 
 // ---- events ----
@@ -206,8 +207,7 @@ Result<void> TcpLink::start_payload(const wire::FrameHeader& header, ConstBytes 
 
 std::size_t TcpLink::payload_target(std::uint64_t left, std::span<iovec> out) {
   static_cast<void>(left);
-  if (!payload_is_write_) return initiator_.read_target(out);
-  const Result<std::size_t> count = target_.write_target(out);
+  const Result<std::size_t> count = payload_is_write_ ? target_.write_target(out) : initiator_.read_target(out);
   if (count) return *count;
   end(count.error());
   return 0;
@@ -235,8 +235,11 @@ Result<void> TcpLink::end_payload() {
 }
 
 void TcpLink::on_sent(std::uint64_t ticket) {
-  // Our own writes end with the peer's acknowledgement.
-  if (ticket % 2 != 0) target_.on_sent(ticket);
+  if (ticket % 2 == 0) {  // our own writes end with the peer's acknowledgement
+    if (staging_.on_sent(ticket)) give_credit();
+    return;
+  }
+  if (const Result<void> answered = target_.on_sent(ticket); !answered) end(answered.error());
 }
 
 }  // namespace hixl::links::tcp

@@ -69,6 +69,7 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
   LinkEvents& events_;
   std::unique_ptr<FrameStream> stream_;  ///< null once this generation has ended
   Sequencer sequencer_;
+  Staging staging_;
   Initiator initiator_;
   Target target_;
   Instant last_heard_;

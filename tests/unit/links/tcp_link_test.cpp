@@ -200,28 +200,87 @@ TEST_CASE("a refusal carries where, what and the limit") {
   CHECK(error.detail.limit == here.error().detail.limit);
 }
 
-TEST_CASE("memory that no socket reaches is refused at its own side") {
-  struct FarDevice final : memory::Device {
-    [[nodiscard]] const memory::DeviceCaps& caps() const noexcept override { return caps_; }
-    void write(std::byte*, const std::byte*, std::size_t) noexcept override {}
-    void read(std::byte*, const std::byte*, std::size_t) noexcept override {}
-    memory::DeviceCaps caps_{.name = "far"};
-  } far;
+namespace {
+
+/// Memory at addresses that nobody has mapped, of a device that counts what is asked of it.
+struct FarDevice final : memory::Device {
+  static constexpr std::uintptr_t k_base = 0x1000;  // below what any process maps
+  explicit FarDevice(std::size_t size) : bytes(size) {}
+  [[nodiscard]] const memory::DeviceCaps& caps() const noexcept override { return caps_; }
+  void write(std::byte* dst, const std::byte* src, std::size_t size) noexcept override {
+    std::copy_n(src, size, bytes.begin() + offset_of(dst));
+    ++writes;
+  }
+  void read(std::byte* dst, const std::byte* src, std::size_t size) noexcept override {
+    std::copy_n(bytes.begin() + offset_of(src), size, dst);
+    ++reads;
+  }
+  [[nodiscard]] static std::byte* address(std::size_t offset) { return reinterpret_cast<std::byte*>(k_base + offset); }
+  [[nodiscard]] static std::ptrdiff_t offset_of(const std::byte* address) {
+    return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(address) - k_base);
+  }
+  memory::DeviceCaps caps_{.name = "far"};
+  ByteVector bytes;
+  int writes = 0;
+  int reads = 0;
+};
+
+}  // namespace
+
+TEST_CASE("memory that no socket reaches passes through a buffer of bounded size, by its device") {
+  constexpr std::size_t k_bytes = 1U << 20U;
+  constexpr std::size_t k_incoming_bytes = 256U << 10U;
   TcpWorld world;
-  Guarded target(4096);
-  ByteVector source(100);
-  const memory::RegionInfo region = world.sides[1].add(target.span());
-  const memory::RegionInfo distant = *world.sides[1].regions->add(source.data(), source.size(), {}, far);
-  const std::array<Segment, 1> segments{{{source.data(), 0, 100}}};
-  CHECK(world.link().post(
-            {.cookie = 4, .region = region.key, .token = region.token, .local_device = &far, .segments = segments}) ==
-        Answer::posted);
-  CHECK(world.only_code() == ErrorCode::unsupported);
-  CHECK(world.post({.cookie = 5, .region = &distant, .segments = {{target.data(), 0, 100}}}) == Answer::posted);
-  CHECK(world.only_code() == ErrorCode::unsupported);
-  CHECK(world.post({.verb = Verb::read, .cookie = 6, .region = &distant, .segments = {{target.data(), 0, 100}}}) ==
-        Answer::posted);
-  CHECK(world.only_code() == ErrorCode::unsupported);
+  Random random(5);
+  FarDevice here(k_bytes), there(k_bytes);
+  const memory::RegionInfo distant = *world.sides[1].regions->add(FarDevice::address(0), k_bytes, {}, there);
+  here.bytes = random_bytes(random, k_bytes);
+  const std::array<Segment, 3> segments{{{FarDevice::address(0), 300'000, 700'000},
+                                         {FarDevice::address(700'000), 0, 7},
+                                         {FarDevice::address(700'007), 7, 293}}};
+  const auto post = [&](Verb verb, std::uint64_t cookie) {
+    return world.link().post({.verb = verb,
+                              .cookie = cookie,
+                              .region = distant.key,
+                              .token = distant.token,
+                              .local_device = &here,
+                              .segments = segments});
+  };
+  CHECK(post(Verb::write, 1) == Answer::posted);
+  CHECK(world.only_code() == ErrorCode::ok);
+  CHECK(std::equal(here.bytes.begin(), here.bytes.begin() + 700'000, there.bytes.begin() + 300'000));
+  CHECK(std::equal(here.bytes.begin() + 700'000, here.bytes.begin() + 700'300, there.bytes.begin()));
+  CHECK(there.bytes[300] == std::byte{0});
+  CHECK(here.reads == 3);
+  CHECK(there.writes >= 5);  // 700 KB by 256 KiB, and two small ones
+  CHECK(world.link(1).traffic().staging_bytes == k_incoming_bytes);
+  CHECK(world.link(0).traffic().copies >= 3);
+  CHECK(world.link(1).traffic().copies >= 5);
+
+  const ByteVector before = here.bytes;
+  std::fill(here.bytes.begin(), here.bytes.end(), std::byte{0});
+  CHECK(post(Verb::read, 2) == Answer::posted);
+  CHECK(world.only_code() == ErrorCode::ok);
+  CHECK(std::equal(before.begin(), before.begin() + 700'300, here.bytes.begin()));
+  CHECK(here.bytes[700'300] == std::byte{0});
+
+  // Two posts are staged at a time; the third waits for credit, which comes when one has left.
+  CHECK(post(Verb::write, 3) == Answer::posted);
+  CHECK(post(Verb::write, 4) == Answer::posted);
+  CHECK(post(Verb::write, 5) == Answer::busy);
+  const std::size_t credits = world.owner().credits;
+  REQUIRE(world.pair.settle());
+  CHECK(world.owner().credits > credits);
+  CHECK(world.owner().completions.size() == 2);
+  world.owner().completions.clear();
+  CHECK(post(Verb::write, 6) == Answer::posted);
+  CHECK(world.only_code() == ErrorCode::ok);
+  // Reads beyond the buffers of the target wait there.
+  for (std::uint64_t cookie = 10; cookie < 20; ++cookie) CHECK(post(Verb::read, cookie) == Answer::posted);
+  REQUIRE(world.pair.settle());
+  CHECK(world.owner().completions.size() == 10);
+  CHECK(world.link(1).traffic().staging_bytes <= k_incoming_bytes + 2 * k_bytes);
+  CHECK(world.link(0).traffic().staging_bytes <= k_incoming_bytes + 2 * k_bytes);
 }
 
 TEST_CASE("a post batch leaves in one write, and a large payload is hardly copied") {

@@ -49,7 +49,7 @@ std::unique_ptr<RegionTable> make_table(std::uint32_t regions_max = 64, std::uin
 std::uint32_t drop(RegionTable& table, RegionKey key) {
   REQUIRE(table.close(key).value());
   REQUIRE(table.unpinned(key));
-  return table.retire(key, false);
+  return table.retire(key, false).id();
 }
 
 /// Memory of another kind, at addresses that the CPU does not know.
@@ -121,7 +121,7 @@ TEST_CASE("region table: the same range again is the same region") {
   CHECK(second->key.id == 5);
   CHECK(second->token != first->token);
   CHECK(table->unpinned(first->key));
-  CHECK(table->retire(first->key, false) == 0);
+  CHECK(table->retire(first->key, false).id() == 0);
   CHECK(table->close(first->key).error().code == ErrorCode::stale);
   CHECK(table->add(memory, 10, {})->key == RegionKey{0, 2});
   CHECK(table->close({0, 1}).error().code == ErrorCode::stale);

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 
@@ -29,7 +30,7 @@ std::unique_ptr<RegionTable> make_table(std::uint32_t regions_max = 64) {
 std::uint32_t drop(RegionTable& table, RegionKey key) {
   REQUIRE(table.close(key).value());
   REQUIRE(table.unpinned(key));
-  return table.retire(key, false);
+  return table.retire(key, false).id();
 }
 
 std::size_t open_descriptors() {
@@ -86,20 +87,66 @@ TEST_CASE("region table: a window lives as long as its last region") {
   CHECK(open_descriptors() == descriptors);
 }
 
-TEST_CASE("region table: memory is zeroed on release when asked") {
-  for (const bool zero : {true, false}) {
-    auto table = make_table();
-    const auto region = table->allocate(k_page_bytes, {.zero_on_release = zero});
-    REQUIRE(region.has_value());
-    region->data[17] = std::byte{0x5a};
-    const int fd = table->window_fd(region->window_id).fd;
-    const auto* other = static_cast<std::byte*>(mmap(nullptr, k_page_bytes, PROT_READ, MAP_SHARED, fd, 0));
-    REQUIRE(other != MAP_FAILED);
-    CHECK(other[17] == std::byte{0x5a});
-    drop(*table, region->key);
-    CHECK(other[17] == (zero ? std::byte{0} : std::byte{0x5a}));
-    munmap(const_cast<std::byte*>(other), k_page_bytes);
+TEST_CASE("region table: memory is zeroed on release, and goes back piece by piece") {
+  constexpr std::size_t k_size = 64 * k_page_bytes;
+  auto table = make_table();
+  const auto region = table->allocate(k_size, {.zero_on_release = true});
+  REQUIRE(region.has_value());
+  std::fill_n(region->data, k_size, std::byte{0x5a});
+  const int fd = table->window_fd(region->window_id).fd;
+  // Another process' mapping, as far as the kernel is concerned: it outlives the window.
+  auto* other = static_cast<std::byte*>(mmap(nullptr, k_size, PROT_READ, MAP_SHARED, fd, 0));
+  REQUIRE(other != MAP_FAILED);
+  REQUIRE(table->close(region->key).value());
+  {
+    LeavingWindow leaving = table->retire(region->key, false);
+    CHECK(leaving.id() == region->window_id);
+    CHECK(leaving.give_back(k_page_bytes - 1) == 0);
+    CHECK(leaving.give_back(16 * k_page_bytes + 1) == 16 * k_page_bytes);
+    CHECK(!leaving.empty());
+    CHECK(other[16 * k_page_bytes - 1] == std::byte{0});
+    CHECK(other[16 * k_page_bytes] == std::byte{0x5a});
+    CHECK(leaving.give_back(1U << 30U) == 48 * k_page_bytes);
+    CHECK(leaving.empty());
+    CHECK(leaving.give_back(k_page_bytes) == 0);
   }
+  CHECK(std::all_of(other, other + k_size, [](std::byte byte) { return byte == std::byte{0}; }));
+  munmap(other, k_size);
+
+  const auto dropped = table->allocate(k_size, {.zero_on_release = true});
+  std::fill_n(dropped->data, k_size, std::byte{0x5a});
+  other =
+      static_cast<std::byte*>(mmap(nullptr, k_size, PROT_READ, MAP_SHARED, table->window_fd(dropped->window_id).fd, 0));
+  REQUIRE(other != MAP_FAILED);
+  SUBCASE("in one go, when nobody takes steps") { drop(*table, dropped->key); }
+  SUBCASE("with the table, too") { table.reset(); }
+  CHECK(std::all_of(other, other + k_size, [](std::byte byte) { return byte == std::byte{0}; }));
+  munmap(other, k_size);
+}
+
+TEST_CASE("region table: held bytes are counted until they go back, and stop allocations beyond their limit") {
+  auto table = make_table(8);
+  table->limit({.hbm_bytes = 0, .held_bytes_max = 3 * k_page_bytes});
+  const auto first = table->allocate(3 * k_page_bytes, {});
+  const auto second = table->allocate(k_page_bytes, {});
+  REQUIRE(table->close(first->key).value());
+  table->hold(first->key);
+  table->hold(first->key);  // once is enough
+  CHECK(table->held_bytes() == 3 * k_page_bytes);
+  const auto third = table->allocate(k_page_bytes, {});
+  REQUIRE(third.has_value());  // at the limit, not beyond
+  REQUIRE(table->close(second->key).value());
+  table->hold(second->key);
+  const auto refused = table->allocate(k_page_bytes, {});
+  REQUIRE(!refused.has_value());
+  CHECK(refused.error().code == ErrorCode::limit_reached);
+  CHECK(refused.error().detail.limit == 3 * k_page_bytes);
+  CHECK(refused.error().detail.nearest_length == 4 * k_page_bytes);
+  table->retire(first->key, false);
+  CHECK(table->held_bytes() == k_page_bytes);
+  CHECK(table->allocate(k_page_bytes, {}).has_value());
+  table->retire(second->key, true);
+  CHECK(table->held_bytes() == k_page_bytes);
 }
 
 TEST_CASE("region table: held memory stays where it is and is given to nobody") {
@@ -108,7 +155,7 @@ TEST_CASE("region table: held memory stays where it is and is given to nobody") 
     auto table = make_table(8);
     const auto region = table->allocate(3 * k_page_bytes, {});
     REQUIRE(table->close(region->key).value());
-    CHECK(table->retire(region->key, true) == 0);
+    CHECK(table->retire(region->key, true).id() == 0);
     CHECK(table->held_bytes() == 3 * k_page_bytes);
     region->data[5] = std::byte{1};  // the peer that wakes up
     CHECK(region->data[5] == std::byte{1});
@@ -124,8 +171,8 @@ TEST_CASE("region table: held memory stays where it is and is given to nobody") 
 TEST_CASE("region table: more than 4 GiB in one region") {
   constexpr std::size_t k_step = 64U << 20U;
   constexpr std::size_t k_size = 4 * k_gib + k_step;
-  auto* base = static_cast<std::byte*>(
-      mmap(nullptr, k_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  auto* base =
+      static_cast<std::byte*>(mmap(nullptr, k_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   REQUIRE(base != MAP_FAILED);
   const int fd = memfd_create("hixl-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);

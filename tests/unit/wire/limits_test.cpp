@@ -43,6 +43,7 @@ std::vector<std::byte> exchange_bytes(std::uint32_t total, std::uint32_t count, 
     out.put(std::uint32_t{0});
     out.put(std::uint32_t{0});
     out.put(std::uint64_t{0});
+    out.put(std::uint8_t{0});  // kind
   }
   buffer.resize(out.size());
   return buffer;
@@ -167,6 +168,8 @@ TEST_CASE("exchange") {
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].rights = static_cast<Rights>(8); }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].base = m.regions[0].length = ~std::uint64_t{0}; }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].window_id = 0, m.regions[0].window_offset = 1; }));
+  CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].kind = static_cast<MemoryKind>(2); }));
+  CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].kind = MemoryKind::hbm, m.regions[0].window_id = 1; }));
 }
 
 TEST_CASE("group and window messages") {

@@ -111,6 +111,11 @@ inline void fill(Random& r, RegionDescriptor& d) {
   if (r.chance(500)) {
     d.window_id = from_1<std::uint32_t>(r, 1000);
     d.window_offset = r.next();
+    if (d.key.id % 2 == 1) {
+      d.kind = MemoryKind::hbm;
+      d.window_id = 0;
+      d.window_offset = 0;
+    }
   }
 }
 inline void fill(Random& r, Exchange& m) {
@@ -169,7 +174,7 @@ inline auto tied(const Nack& m) {
 inline auto tied(const FenceRequest& m) { return std::tie(m.link_id, m.link_gen, m.reason, m.executed); }
 inline auto tied(const FenceAnswer& m) { return std::tie(m.link_id, m.link_gen, m.executed); }
 inline auto tied(const RegionDescriptor& d) {
-  return std::tie(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset);
+  return std::tie(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset, d.kind);
 }
 inline auto tied(const ExchangeAck& m) { return std::tie(m.number); }
 inline auto tied(const Barrier& m) { return std::tie(m.group, m.number, m.repeat); }
