@@ -90,12 +90,6 @@ bool Core::inlines(TransferVerb verb, const void* local, std::uint64_t size) con
   return verb == TransferVerb::put && size <= options_.max_inline && !regions_->on_device(local, size);
 }
 
-namespace {
-
-/// What a transfer does to its local memory.
-
-}  // namespace
-
 Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void* local, const RemoteAddress& remote,
                               std::uint64_t size) {
   const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);

@@ -15,8 +15,13 @@
 //                                  answers "back"
 //   lost                           counters().peers_lost
 //   fork                           the number of a child that holds copies of all descriptors until it is killed
+//   fill BYTES                     allocates regions of that size, and keeps them, until that fails; "N CODE"
 //   quit                           stops and ends with 0
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -48,7 +53,26 @@ struct Options {
   bool tell_environment = false;
   long exit_code_at_rank = -1;
   int exit_code = 0;
+  long descriptors_max = -1;
+  long memlock_kib = -1;
+  bool tiny_shm = false;
 };
+
+/// What some systems give a process; before the runtime is made. False: this system does not let us.
+bool live_within_limits(const Options& options) {
+  const auto lower = [](auto resource, long value) {
+    const rlimit limit{static_cast<rlim_t>(value), static_cast<rlim_t>(value)};
+    return value < 0 || setrlimit(resource, &limit) == 0;
+  };
+  if (!lower(RLIMIT_NOFILE, options.descriptors_max) || !lower(RLIMIT_MEMLOCK, options.memlock_kib * 1024))
+    return false;
+  if (!options.tiny_shm) return true;
+  // A /dev/shm of 1 MiB, without room, for this process alone.
+  const bool apart = unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                     mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1m") == 0;
+  const int fd = apart ? open("/dev/shm/full", O_CREAT | O_RDWR | O_CLOEXEC, 0600) : -1;
+  return fd >= 0 && posix_fallocate(fd, 0, 1L << 20) == 0;
+}
 
 [[noreturn]] void give_up(const Error& error) {
   std::fprintf(stderr, "rank program: %s\n", error.message().c_str());
@@ -126,6 +150,7 @@ class DrivenRank {
     if (verb == "hammer") return hammer(static_cast<Rank>(number[0]), number[1]);
     if (verb == "away") return away();
     if (verb == "fork") return fork_idler();
+    if (verb == "fill") return fill(number[0]);
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
     return "no such verb";
   }
@@ -202,6 +227,13 @@ class DrivenRank {
     auto request = runtime_->put(region_of_puts_.data, remote_[rank].at(offset), bytes, {.timeout = k_patience});
     if (!request) return say(fail(request.error()));
     return say(finish(*request));
+  }
+
+  std::string fill(std::uint64_t bytes) {
+    for (std::uint64_t count = 0;; ++count) {
+      const auto region = runtime_->allocate(bytes);
+      if (!region) return std::to_string(count) + " " + std::string(name(region.error().code));
+    }
   }
 
   std::string hammer(Rank rank, std::uint64_t bytes) {
@@ -316,7 +348,12 @@ int main(int argc, char** argv) {
   app.add_flag("--tell-environment", options.tell_environment, "prints pid, rank, world size and store");
   app.add_option("--exit-at-rank", options.exit_code_at_rank, "the rank that ends at once");
   app.add_option("--exit-code", options.exit_code, "with this code");
+  app.add_option("--descriptors-max", options.descriptors_max, "its RLIMIT_NOFILE");
+  app.add_option("--memlock-kib", options.memlock_kib, "its RLIMIT_MEMLOCK");
+  app.add_flag("--tiny-shm", options.tiny_shm,
+               "it sees a full /dev/shm of 1 MiB; exit code 77 where that cannot be had");
   CLI11_PARSE(app, argc, argv);
+  if (!live_within_limits(options)) return 77;
 
   if (options.tell_environment) {
     std::printf("pid %d rank %s of %s store %s\n", getpid(), variable("HIXL_RANK"), variable("HIXL_WORLD_SIZE"),
