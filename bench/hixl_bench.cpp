@@ -2,7 +2,7 @@
 //
 // hixl_bench: two ranks in this process, one question a command, one JSON line an answer. Bytes are verified.
 //   hixl_bench put_sync --link hccs --size 8
-//   hixl_bench put_async | put_large --link tcp | idle --seconds 10 | all
+//   hixl_bench put_async | put_large --link tcp | idle --seconds 10 | lookup --regions 100000 | all
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
@@ -32,6 +32,7 @@ struct Settings {
   std::uint64_t size = 8;
   std::size_t rounds = 100'000;
   double seconds = 10;
+  std::uint32_t regions = 100'000;
   std::string json_file;
   bool smoke = false;
 };
@@ -53,6 +54,13 @@ void need_bytes(bool equal) {
   std::exit(1);
 }
 
+constexpr std::size_t k_lookup_bytes = 128;  // above max_inline, so that the source is looked up as well
+
+/// What it costs that a source is found among many regions: puts of random pieces of one window to one place, with the
+/// window registered whole and then also as that many regions. Both halves touch the same bytes, so that the difference
+/// of their medians is the look-up.
+json lookup(const Settings& settings);
+
 /// Rank 0 puts, rank 1 is put to. Windows of `size` bytes on both.
 class Pair {
  public:
@@ -65,6 +73,7 @@ class Pair {
       options.store = store_->url();
       options.links = {link == "tcp" ? LinkKind::tcp : LinkKind::hccs};
       options.poll = rank == 0 ? initiator : target;
+      options.regions_max = 1U << 20U;  // slots cost nothing until they are used
       ranks_[rank] = need(Runtime::create(options));
       regions_[rank] = need(ranks_[rank]->allocate(size));
     }
@@ -197,6 +206,44 @@ json put_large(const Settings& settings) {
           {"verified", true}};
 }
 
+json lookup(const Settings& settings) {
+  const std::size_t bytes = std::size_t{settings.regions} * k_lookup_bytes;
+  Pair pair("hccs", std::max<std::size_t>(bytes, 4096), PollMode::event, PollMode::event);
+  fill(pair.local(), bytes, 11);
+  const auto measure = [&] {
+    Samples samples(settings.rounds);
+    std::uint64_t choice = 1;
+    for (std::size_t i = 0; i < settings.rounds; ++i) {
+      choice = choice * 6364136223846793005U + 1442695040888963407U;
+      std::byte* const source = pair.local() + (choice >> 33U) % settings.regions * k_lookup_bytes;
+      const std::uint64_t start = now_ns();
+      const auto done = pair.initiator().put_sync(source, pair.remote().at(0), k_lookup_bytes);
+      samples.add(now_ns() - start);
+      if (!done) need(done);
+      if (i % 1024 == 0) need_bytes(std::equal(source, source + k_lookup_bytes, pair.target()));
+    }
+    return samples.us(500) * 1000;
+  };
+  static_cast<void>(measure());  // warms caches and clocks
+  const double one_ns = measure();
+  const std::uint64_t start = now_ns();
+  for (std::uint32_t i = 0; i < settings.regions; ++i) {
+    static_cast<void>(
+        need(pair.initiator().register_memory(pair.local() + i * k_lookup_bytes, k_lookup_bytes, {.tag = 1})));
+  }
+  const double register_us = static_cast<double>(now_ns() - start) / 1000 / settings.regions;
+  const double many_ns = measure();
+  return {{"bench", "lookup"},
+          {"link", "hccs"},
+          {"size", k_lookup_bytes},
+          {"regions", settings.regions},
+          {"one_region_p50_ns", one_ns},
+          {"many_regions_p50_ns", many_ns},
+          {"added_p50_ns", many_ns - one_ns},
+          {"register_us", register_us},
+          {"verified", true}};
+}
+
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -226,11 +273,12 @@ int main(int argc, char** argv) {
   Settings settings;
   std::string what = "all";
   CLI::App app{"Benchmarks of the library on this machine; one JSON line a row."};
-  app.add_option("bench", what, "put_sync, put_async, put_large, idle or all")
-      ->check(CLI::IsMember({"put_sync", "put_async", "put_large", "idle", "all"}));
+  app.add_option("bench", what, "put_sync, put_async, put_large, idle, lookup or all")
+      ->check(CLI::IsMember({"put_sync", "put_async", "put_large", "idle", "lookup", "all"}));
   app.add_option("--link", settings.link, "hccs or tcp")->check(CLI::IsMember({"hccs", "tcp"}));
   auto* size = app.add_option("--size", settings.size, "bytes");
   app.add_option("--rounds", settings.rounds, "samples")->check(CLI::Range(100, 100'000'000));
+  app.add_option("--regions", settings.regions, "of the lookup bench")->check(CLI::Range(1, 1'000'000));
   app.add_option("--seconds", settings.seconds, "of the idle bench");
   app.add_option("--json", settings.json_file, "also write all rows there");
   app.add_flag("--smoke", settings.smoke, "few rounds: shows that it works");
@@ -238,6 +286,7 @@ int main(int argc, char** argv) {
   if (settings.smoke) {
     settings.rounds = 2000;
     settings.seconds = 0.5;
+    settings.regions = std::min(settings.regions, 2000U);
   }
   utsname kernel{};
   uname(&kernel);
@@ -263,6 +312,7 @@ int main(int argc, char** argv) {
     run(put_large, with("hccs", 16U << 20U));
     run(put_large, with("tcp", 16U << 20U));
     run(idle, with("hccs", 8));
+    run(lookup, settings);
   } else if (what == "put_sync") {
     run(put_sync, settings);
   } else if (what == "put_async") {
@@ -270,6 +320,8 @@ int main(int argc, char** argv) {
   } else if (what == "put_large") {
     if (size->count() == 0) settings.size = 16U << 20U;
     run(put_large, settings);
+  } else if (what == "lookup") {
+    run(lookup, settings);
   } else {
     run(idle, settings);
   }
