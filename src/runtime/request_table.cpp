@@ -342,7 +342,7 @@ bool RequestTable::any_pending_turns(std::span<const Request> requests) noexcept
 Result<void> RequestTable::turn_for_any(std::span<const Request> requests, bool mixed,
                                         const WaitLimit& limit) noexcept {
   const auto one_ended = [&] {
-    return std::ranges::any_of(requests, [](const Request& r) { return !r.table_->pending(r.slot_, r.generation_); });
+    return std::ranges::any_of(requests, [](const Request& r) { return !r.table_->pending(r.slot(), r.generation()); });
   };
   for (;;) {
     std::size_t work = 0;
