@@ -58,7 +58,10 @@ Result<void> PeerActor::check_reach(const Operation& operation) {
                                            .length = sizeof(std::uint64_t)});
     }
   }
+  const Entry* before = nullptr;
   for (const Entry& entry : operation.entries()) {
+    if (before != nullptr && before->region == entry.region) continue;
+    before = &entry;
     const wire::RegionDescriptor* region = region_of(entry.region);
     if (region == nullptr) return gone();
     if (region->window_id != 0) continue;

@@ -15,6 +15,41 @@ using namespace hixl;
 using namespace hixl::links;
 using namespace hixl::test;
 
+TEST_CASE("F101: a batch of 128 pieces of 4 KiB is one write, and one for what it is answered with") {
+  // As the peer posts it: four chunks of 32 pieces that adjoin nowhere, all in one turn.
+  constexpr std::size_t k_piece = 4096;
+  constexpr std::size_t k_count = 128;
+  for (const Verb verb : {Verb::write, Verb::read}) {
+    CAPTURE(static_cast<int>(verb));
+    TcpWorld world;
+    Random random(101);
+    ByteVector local = random_bytes(random, 2 * k_count * k_piece);
+    const ByteVector before = local;
+    Guarded target(k_count * k_piece, std::byte{3});
+    const memory::RegionInfo region = world.sides[1].add(target.span());
+    const std::uint64_t mine = world.streams[0]->send_calls();
+    const std::uint64_t theirs = world.streams[1]->send_calls();
+    for (std::size_t chunk = 0; chunk < k_count / wire::k_segments_max; ++chunk) {
+      TcpWorld::PostArgs args{.verb = verb, .cookie = chunk + 1, .region = &region, .segments = {}};
+      for (std::size_t i = chunk * wire::k_segments_max; i < (chunk + 1) * wire::k_segments_max; ++i) {
+        const std::size_t there = (i * 37 % k_count) * k_piece;
+        args.segments.push_back({local.data() + 2 * i * k_piece, there, k_piece});
+      }
+      REQUIRE(world.post(args) == Answer::posted);
+    }
+    REQUIRE(world.pair.settle());
+    CHECK(world.owner().completions.size() == k_count / wire::k_segments_max);
+    CHECK(world.streams[0]->send_calls() - mine <= 2);
+    CHECK(world.streams[1]->send_calls() - theirs <= 2);
+    for (std::size_t i = 0; i < k_count; ++i) {
+      const std::byte* const there = target.data() + (i * 37 % k_count) * k_piece;
+      REQUIRE(std::memcmp(local.data() + 2 * i * k_piece, there, k_piece) == 0);
+      const std::byte* const wanted = verb == Verb::write ? before.data() + 2 * i * k_piece : nullptr;
+      if (wanted != nullptr) REQUIRE(std::memcmp(there, wanted, k_piece) == 0);
+    }
+  }
+}
+
 TEST_CASE("revoking a region in the middle of a frame ends the link, and no later byte lands") {
   for (const bool told : {true, false}) {
     CAPTURE(told);
