@@ -2,6 +2,8 @@
 //
 // Fences and flushes: what is posted behind a fence begins when everything before it has ended, whatever becomes of the
 // fence itself and of the network. (S7)
+#include <array>
+
 #include "peer_world.hpp"
 
 using namespace hixl;
@@ -180,17 +182,24 @@ TEST_CASE("mail of two threads that overtook each other is put in order again") 
   Job& fence = make(0, 0, fence_place);
   fence.operation.kind = peer::Operation::Kind::fence;
   Job& behind = make(500'000, 100, behind_place);
-  // The last of the three arrives first; the others are in the mailbox, of other senders.
-  struct Deliver final : runtime::MailTarget {
-    void on_mail(const runtime::Mail& mail) override {
-      life->to(1).post(reinterpret_cast<Job*>(mail.b)->operation);  // NOLINT
+  // The last of the three is taken out of the mailbox first. The others, of other senders, come into it behind the
+  // look that found this one, but before the actor acts on it.
+  struct Late final : runtime::MailTarget, runtime::Task {
+    void on_mail(const runtime::Mail& mail) override { life->to(1).post(jobs[mail.a]->operation); }
+    void run() override {
+      for (const std::uint32_t i : {0U, 1U}) CHECK(life->loop->mailbox().post({this, 0, i, 0}));
     }
     Life* life = nullptr;
-  } deliver;
-  deliver.life = &world[0];
-  world[0].to(1).post(behind.operation);
-  REQUIRE(world[0].loop->mailbox().post({&deliver, 0, 0, reinterpret_cast<std::uint64_t>(&fence)}));
-  REQUIRE(world[0].loop->mailbox().post({&deliver, 0, 0, reinterpret_cast<std::uint64_t>(&first)}));
+    std::array<Job*, 2> jobs{};
+  } late;
+  late.life = &world[0];
+  late.jobs = {&fence, &first};
+  world[0].loop->defer(late);
+  SUBCASE("an operation comes before its fence") { world[0].to(1).post(behind.operation); }
+  SUBCASE("a fence comes before what it is behind") {
+    late.jobs = {&behind, &first};
+    world[0].to(1).post(fence.operation);
+  }
   order.sent();
   world[0].wake();
   while (!first.ended()) {
