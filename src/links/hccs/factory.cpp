@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "links/hccs/factory.hpp"
 
-#include "links/hccs/copy_pool.hpp"
+#include "links/copy_pool.hpp"
 #include "links/hccs/hccs_link.hpp"
-#include "links/hccs/pidfd.hpp"
+#include "links/pidfd.hpp"
 #include "memory/window.hpp"
 
 namespace hixl::links {

@@ -11,6 +11,7 @@
 #include <hixl/result.hpp>
 #include <hixl/types.hpp>
 
+#include "links/attached.hpp"
 #include "memory/remote_table.hpp"
 #include "memory/window.hpp"
 #include "runtime/event_port.hpp"
@@ -21,10 +22,6 @@ namespace hixl::links {
 /// Loop-bound. Close: clear() takes the mappings out of the table; destruction unmaps.
 class PeerWindows {
  public:
-  struct Attached {
-    RegionKey key{};
-    Result<void> result{};
-  };
   enum class Step : std::uint8_t {
     mapped,   ///< usable now
     waiting,  ///< its window has been asked for

@@ -13,7 +13,7 @@
 #include <doctest/doctest.h>
 
 #include "hccs_world.hpp"
-#include "links/hccs/pidfd.hpp"
+#include "links/pidfd.hpp"
 #include "links/sequencer.hpp"
 
 using namespace hixl;

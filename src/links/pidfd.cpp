@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "links/hccs/pidfd.hpp"
+#include "links/pidfd.hpp"
 
 #include <poll.h>
 #include <sys/syscall.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "links/hccs/copy_pool.hpp"
+#include "links/copy_pool.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyPool: the copy engines of one runtime, shared by its hccs links. The loop polls it for jobs that have ended.
+// CopyPool: the copy engines of one runtime, shared by its links on this host. The loop polls it for jobs that have
+// ended.
 #pragma once
 
 #include <cstddef>
