@@ -40,6 +40,7 @@ ErrorCode code_of(memory::CopyJob::Outcome outcome) noexcept {
     case memory::CopyJob::Outcome::crowded:
     case memory::CopyJob::Outcome::closed:
     case memory::CopyJob::Outcome::cancelled:
+    case memory::CopyJob::Outcome::foreign:  // its kind says what it means
       break;
   }
   return ErrorCode::link_failed;

@@ -22,10 +22,14 @@ constexpr int k_crowded_yields_max = 10'000;
 
 CopyJob::Outcome outcome_of(Lane::Outcome outcome) noexcept {
   switch (outcome) {
-    case Lane::Outcome::done: return CopyJob::Outcome::done;
-    case Lane::Outcome::closed: return CopyJob::Outcome::closed;
-    case Lane::Outcome::stale: return CopyJob::Outcome::stale;
-    case Lane::Outcome::crowded: return CopyJob::Outcome::crowded;
+    case Lane::Outcome::done:
+      return CopyJob::Outcome::done;
+    case Lane::Outcome::closed:
+      return CopyJob::Outcome::closed;
+    case Lane::Outcome::stale:
+      return CopyJob::Outcome::stale;
+    case Lane::Outcome::crowded:
+      return CopyJob::Outcome::crowded;
   }
   return CopyJob::Outcome::closed;
 }
@@ -45,6 +49,31 @@ class SignalsBlocked {
  private:
   sigset_t before_;
 };
+
+/// The next pieces of a foreign job, for one call.
+struct Gathered {
+  std::array<ForeignSegment, wire::k_segments_max> segments;
+  std::size_t count = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Takes up to k_foreign_bytes_max bytes from (index, offset) on, and moves both past them.
+Gathered gather(const CopyJob& job, std::size_t& index, std::uint32_t& offset) noexcept {
+  Gathered taken;
+  while (index < job.segment_count && taken.bytes < k_foreign_bytes_max) {
+    const CopySegment& segment = job.segments[index];
+    const auto bytes =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(segment.bytes - offset, k_foreign_bytes_max - taken.bytes));
+    taken.segments[taken.count++] = {segment.local + offset, reinterpret_cast<std::uint64_t>(segment.mapped) + offset,
+                                     bytes};
+    taken.bytes += bytes;
+    offset += bytes;
+    if (offset < segment.bytes) break;
+    offset = 0;
+    ++index;
+  }
+  return taken;
+}
 
 }  // namespace
 
@@ -121,6 +150,7 @@ void CopyEngine::wait_for_work() noexcept {
 void CopyEngine::execute(CopyJob& job) noexcept {
   job.outcome = CopyJob::Outcome::done;
   job.bytes = 0;
+  if (job.foreign != nullptr) return execute_foreign(job);
   for (std::size_t index = 0; index < job.segment_count; ++index) {
     const CopySegment& segment = job.segments[index];
     for (std::size_t offset = 0; offset < segment.bytes;) {
@@ -145,18 +175,46 @@ Lane::Outcome CopyEngine::copy_piece(CopyJob& job, const CopySegment& segment, s
   Device& mapped = host_device();  // a mapped window is ordinary memory here, whatever the peer calls it
   std::byte* const there = segment.mapped + offset;
   std::byte* const here = segment.local + offset;
+  return run_in_lane(job, [&] {
+    if (job.direction == CopyJob::Direction::to_peer) {
+      copy(mapped, there, *job.local_device, here, bytes);
+    } else {
+      copy(*job.local_device, here, mapped, there, bytes);
+    }
+  });
+}
+
+template <class Access>
+Lane::Outcome CopyEngine::run_in_lane(CopyJob& job, Access&& access) noexcept {
   Lane::Outcome outcome = Lane::Outcome::crowded;
   for (int yields = 0; outcome == Lane::Outcome::crowded && yields < k_crowded_yields_max; ++yields) {
     if (yields > 0) std::this_thread::yield();
-    outcome = job.lane->run(job.region, [&] {
-      if (job.direction == CopyJob::Direction::to_peer) {
-        copy(mapped, there, *job.local_device, here, bytes);
-      } else {
-        copy(*job.local_device, here, mapped, there, bytes);
-      }
-    });
+    outcome = job.lane->run(job.region, access);
   }
   return outcome;
+}
+
+void CopyEngine::execute_foreign(CopyJob& job) noexcept {
+  using Direction = ForeignMemory::Direction;
+  const Direction direction = job.direction == CopyJob::Direction::to_peer ? Direction::to_peer : Direction::from_peer;
+  job.moved = {};
+  std::size_t index = 0;
+  for (std::uint32_t offset = 0; index < job.segment_count;) {
+    if (job.cancelled_.load(std::memory_order_relaxed)) {
+      job.outcome = CopyJob::Outcome::cancelled;
+      return;
+    }
+    const Gathered piece = gather(job, index, offset);
+    const auto pieces = std::span(piece.segments).first(piece.count);
+    const Lane::Outcome outcome =
+        run_in_lane(job, [&] { job.moved = job.foreign->move(direction, *job.local_device, pieces); });
+    job.outcome = outcome_of(outcome);
+    if (outcome == Lane::Outcome::done && job.moved.outcome != ForeignMemory::Outcome::done) {
+      job.outcome = CopyJob::Outcome::foreign;
+    }
+    if (job.outcome != CopyJob::Outcome::done) return;
+    job.bytes += piece.bytes;
+  }
 }
 
 }  // namespace hixl::memory

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CopyEngine: a thread that makes long copies between local memory and a peer's windows, so that the loop does not.
+// CopyEngine: a thread that makes long copies between local memory and a peer's windows, or any memory of a process on
+// this host, so that the loop does not.
 // Plays the part of a DMA engine: a submission ring, a completion ring, and a bell when something has completed.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <hixl/types.hpp>
 
 #include "memory/device.hpp"
+#include "memory/foreign_memory.hpp"
 #include "memory/lane.hpp"
 #include "memory/spsc_ring.hpp"
 #include "wire/frame.hpp"
@@ -24,7 +26,7 @@ namespace hixl::memory {
 
 struct CopySegment {
   std::byte* local = nullptr;
-  std::byte* mapped = nullptr;  ///< in the peer's window, as mapped here
+  std::byte* mapped = nullptr;  ///< in the peer's window, as mapped here; of a foreign job: as the peer sees it
   std::uint32_t bytes = 0;
 };
 
@@ -38,12 +40,14 @@ class CopyJob {
     closed,     ///< the peer fenced the link
     crowded,    ///< no slot in the lane for a long while
     cancelled,  ///< cancel() came first
+    foreign,    ///< the other process' memory could not be used: see `moved`
   };
 
   Direction direction = Direction::to_peer;
   Lane* lane = nullptr;
   RegionKey region{};
   Device* local_device = nullptr;
+  const ForeignMemory* foreign = nullptr;  ///< set: segments lie in that process and are mapped nowhere here
   std::array<CopySegment, wire::k_segments_max> segments{};
   std::size_t segment_count = 0;
   void* owner = nullptr;     ///< the submitter's
@@ -51,6 +55,7 @@ class CopyJob {
 
   Outcome outcome = Outcome::done;  ///< valid once it has come back; parts may have been copied whatever it says
   std::uint64_t bytes = 0;          ///< copied
+  ForeignMemory::Moved moved{};     ///< of a foreign job: how its last piece went
 
   /// Before submitting anew.
   void reset() noexcept { cancelled_.store(false, std::memory_order_relaxed); }
@@ -95,6 +100,9 @@ class CopyEngine {
   CopyEngine(const Notify& notify, const Options& options);
   void work() noexcept;
   void execute(CopyJob& job) noexcept;
+  void execute_foreign(CopyJob& job) noexcept;
+  template <class Access>
+  [[nodiscard]] static Lane::Outcome run_in_lane(CopyJob& job, Access&& access) noexcept;
   [[nodiscard]] Lane::Outcome copy_piece(CopyJob& job, const CopySegment& segment, std::size_t offset,
                                          std::size_t bytes) noexcept;
   void wait_for_work() noexcept;

@@ -13,7 +13,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "slots are shared
 
 constexpr std::uint64_t k_id_mask = 0xffffffffU;
 
-/// Never 0. In 64 bits, so that the largest id does not wrap to "free".
+/// Never 0. In 64 bits, so that the largest id does not wrap to "free"; its low half is then that of no region.
 constexpr std::uint64_t announcement(RegionKey key) noexcept {
   return std::uint64_t{key.generation} << 32U | (std::uint64_t{key.id} + 1);
 }
@@ -86,8 +86,10 @@ std::size_t Lane::announce(RegionKey key) noexcept {
   return k_lane_slots;
 }
 
+bool Lane::gate_stands() const noexcept { return page().gate.load(std::memory_order_seq_cst) == generation_; }
+
 Lane::Outcome Lane::check(RegionKey key) const noexcept {
-  if (page().gate.load(std::memory_order_seq_cst) != generation_) return Outcome::closed;
+  if (!gate_stands()) return Outcome::closed;
   return board_->current(key) ? Outcome::done : Outcome::stale;
 }
 

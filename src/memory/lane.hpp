@@ -84,6 +84,16 @@ class Lane {
   [[nodiscard]] Outcome run(RegionKey key, Access&& access) noexcept {
     return enter(key, [&](std::size_t) { access(); });
   }
+  /// The same without a region: only the gate is asked. For a proof at set-up, which touches no region.
+  template <class Access>
+  [[nodiscard]] Outcome run_unbound(Access&& access) noexcept {
+    const std::size_t slot = announce(k_unbound);
+    if (slot == k_lane_slots) return Outcome::crowded;
+    const Outcome outcome = gate_stands() ? Outcome::done : Outcome::closed;
+    if (outcome == Outcome::done) access();
+    clear(slot);
+    return outcome;
+  }
   /// Sums of the counted runs.
   struct Totals {
     std::uint64_t operations = 0, bytes_out = 0, bytes_in = 0;
@@ -101,7 +111,10 @@ class Lane {
     std::atomic<std::uint64_t> bytes_out{0};
     std::atomic<std::uint64_t> bytes_in{0};
   };
+  /// Announced by a run without a region: its mark is that of no id (see announcement()).
+  static constexpr RegionKey k_unbound{0xffffffffU, 1};
   Lane() = default;
+  [[nodiscard]] bool gate_stands() const noexcept;
   [[nodiscard]] LanePage& page() const noexcept { return *reinterpret_cast<LanePage*>(page_window_->data()); }
   template <class Access>
   [[nodiscard]] Outcome enter(RegionKey key, Access&& access) noexcept {

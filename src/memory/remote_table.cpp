@@ -84,8 +84,7 @@ bool RemoteTable::Impl::same(const RemoteRegion& region) const noexcept {
   const Entry& entry = entries[region.key.id];
   return entry.generation.load() == region.key.generation && entry.incarnation.load() == region.incarnation &&
          entry.base.load() == region.base && entry.length.load() == region.length &&
-         entry.rights.load() == region.rights &&
-         Token{entry.token_high.load(), entry.token_low.load()} == region.token;
+         entry.rights.load() == region.rights && Token{entry.token_high.load(), entry.token_low.load()} == region.token;
 }
 
 void RemoteTable::Impl::put(const RemoteRegion& region) noexcept {
@@ -116,6 +115,15 @@ void RemoteTable::set_mapping(RegionKey key, std::byte* data) noexcept {
 
 std::byte* RemoteTable::mapping(RegionKey key) const noexcept {
   return impl_->sequence.read([&] { return impl_->standing(key) ? impl_->entries[key.id].mapped.load() : nullptr; });
+}
+
+std::optional<RemoteGrant> RemoteTable::grant(RegionKey key) const noexcept {
+  return impl_->sequence.read([&]() -> std::optional<RemoteGrant> {
+    if (!impl_->standing(key)) return std::nullopt;
+    const Entry& entry = impl_->entries[key.id];
+    return RemoteGrant{
+        entry.base.load(), entry.length.load(), {entry.token_high.load(), entry.token_low.load()}, entry.rights.load()};
+  });
 }
 
 void RemoteTable::clear() noexcept {
@@ -174,8 +182,8 @@ Result<RemoteView> RemoteTable::Impl::resolve(const RemoteAddress& address, std:
   }
   if (!includes(entry.rights.load(), need)) return refuse(ErrorCode::access_denied, base, bytes);
   std::byte* mapped = entry.mapped.load();
-  return RemoteView{key, {entry.token_high.load(), entry.token_low.load()}, offset,
-                    mapped == nullptr ? nullptr : mapped + offset};
+  return RemoteView{
+      key, {entry.token_high.load(), entry.token_low.load()}, offset, mapped == nullptr ? nullptr : mapped + offset};
 }
 
 }  // namespace hixl::memory

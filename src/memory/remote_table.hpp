@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include <hixl/result.hpp>
 #include <hixl/types.hpp>
@@ -17,8 +18,16 @@ namespace hixl::memory {
 struct RemoteView {
   RegionKey key{};
   Token token{};
-  std::uint64_t offset = 0;       ///< inside the region
-  std::byte* mapped = nullptr;    ///< that place, mapped here; null when no window link maps it
+  std::uint64_t offset = 0;     ///< inside the region
+  std::byte* mapped = nullptr;  ///< that place, mapped here; null when no window link maps it
+};
+
+/// What stands of a peer's region: where it lies at the peer, and what it grants.
+struct RemoteGrant {
+  std::uint64_t base = 0;  ///< an address of the peer's process
+  std::uint64_t length = 0;
+  Token token{};
+  Rights rights = Rights::none;
 };
 
 class RemoteTable {
@@ -34,6 +43,8 @@ class RemoteTable {
   void set_mapping(RegionKey key, std::byte* data) noexcept;
   /// Where the region is mapped here; null when it is not, or another generation stands. Thread-safe.
   [[nodiscard]] std::byte* mapping(RegionKey key) const noexcept;
+  /// Nothing when the region is not known, or another generation stands. Thread-safe.
+  [[nodiscard]] std::optional<RemoteGrant> grant(RegionKey key) const noexcept;
   /// Loop. The peer's life is over: forgets everything.
   void clear() noexcept;
   [[nodiscard]] std::size_t size() const noexcept;

@@ -314,3 +314,20 @@ TEST_CASE("revoked means still: a process as initiator, whose death leaves its s
   CHECK(!target.door->idle({1, last}));
   CHECK(!target.door->idle());
 }
+
+TEST_CASE("an access without a region asks the gate alone, and holds up who waits for all but for no region") {
+  Target target;
+  auto lane = target.lane();
+  bool ran = false;
+  CHECK(lane->run_unbound([&] {
+    ran = true;
+    CHECK(!target.door->idle());
+    CHECK(target.door->idle({0, 1}));
+    CHECK(target.door->idle({0xfffffffeU, 1}));
+  }) == Lane::Outcome::done);
+  CHECK(ran);
+  CHECK(target.door->idle());
+  target.door->close();
+  CHECK(lane->run_unbound([] { FAIL("the gate is closed"); }) == Lane::Outcome::closed);
+  CHECK(target.door->idle());
+}

@@ -222,3 +222,24 @@ TEST_CASE("remote table: readers beside the loop see whole regions only") {
   second.join();
   CHECK(wrong.load() == 0);
 }
+
+TEST_CASE("remote table: what a region grants, for the generation that stands and no other") {
+  RemoteTable table(8);
+  CHECK(!table.grant({2, 5}));
+  REQUIRE(table.add(region({2, 5}, 1000, 100, Rights::read)).has_value());
+  const auto grant = table.grant({2, 5});
+  REQUIRE(grant);
+  CHECK(grant->base == 1000);
+  CHECK(grant->length == 100);
+  CHECK(grant->rights == Rights::read);
+  CHECK(grant->token == Token{5, 2});
+  CHECK(!table.grant({2, 4}));
+  CHECK(!table.grant({3, 5}));
+  CHECK(!table.grant({2, 0}));
+  CHECK(!table.grant({99, 5}));
+  REQUIRE(table.add(region({2, 6}, 2000, 50)).has_value());
+  CHECK(!table.grant({2, 5}));
+  CHECK(table.grant({2, 6})->base == 2000);
+  table.clear();
+  CHECK(!table.grant({2, 6}));
+}
