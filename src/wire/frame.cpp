@@ -39,6 +39,9 @@ bool known(FrameType type) noexcept {
     case FrameType::window_request:
     case FrameType::window:
     case FrameType::window_drop:
+    case FrameType::pcie_offer:
+    case FrameType::pcie_ready:
+    case FrameType::pcie_proof:
     case FrameType::store_claim:
     case FrameType::store_claimed:
     case FrameType::store_lookup:

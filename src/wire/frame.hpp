@@ -34,6 +34,7 @@ enum class FrameType : std::uint8_t {
   exchange = 40, exchange_ack = 41, barrier = 42, bye = 43,
   hccs_offer = 50, hccs_ready = 51, window_request = 52, window = 53,
   window_drop = 54,  ///< body: WindowRequest
+  pcie_offer = 60, pcie_ready = 61, pcie_proof = 62,
   store_claim = 100, store_claimed = 101, store_lookup = 102, store_member = 103, store_leave = 104,
 };
 

@@ -180,14 +180,31 @@ struct WindowBody {
   std::uint16_t code = 0;
 };
 
+/// pcie: the same with file descriptors for board (read-only), lane page and pidfd; and a place to try on.
+struct PcieOffer {
+  std::uint64_t challenge = 0;     ///< also written into the lane page by the sender
+  std::uint32_t regions_max = 0;   ///< entries of the board
+  std::uint64_t word_address = 0;  ///< in the sender: 8 bytes to read, then 8 bytes for their complement
+};
+struct PcieReady {
+  std::uint64_t challenge = 0;     ///< what the receiver of the offer read from the page; the try may begin
+};
+/// What came of reading and writing the receiver's words.
+struct PcieProof {
+  std::uint16_t code = 0;          ///< ErrorCode
+  std::uint32_t os_error = 0;
+};
+
 #define HIXL_WIRE_MESSAGES(X)                                                                                       \
   X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
   X(Exchange) X(ExchangeAck) X(Barrier) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody)
+#define HIXL_WIRE_PCIE_MESSAGES(X) X(PcieOffer) X(PcieReady) X(PcieProof)
 
 #define HIXL_WIRE_DECLARE(Message)                            \
   void encode(const Message& message, ByteWriter& out) noexcept; \
   [[nodiscard]] bool decode(ByteReader& in, Message& message);
 HIXL_WIRE_MESSAGES(HIXL_WIRE_DECLARE)
+HIXL_WIRE_PCIE_MESSAGES(HIXL_WIRE_DECLARE)
 #undef HIXL_WIRE_DECLARE
 
 /// Decodes a whole body; nothing may be left over.

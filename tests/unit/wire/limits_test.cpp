@@ -141,6 +141,7 @@ TEST_CASE("transfer messages") {
     CHECK(!accepts_code(&FenceRequest::reason, unknown));
     CHECK(!accepts_code(&Bye::code, unknown));
     CHECK(!accepts_code(&WindowBody::code, unknown));
+    CHECK(!accepts_code(&PcieProof::code, unknown));
     CHECK(!accepts_code(&StoreClaimed::code, unknown));
     CHECK(!accepts_code(&StoreLeave::code, unknown));
   }
@@ -179,6 +180,10 @@ TEST_CASE("group and window messages") {
   CHECK(!accepts<HccsOffer>([](HccsOffer& m) { m.regions_max = 0; }));
   CHECK(!accepts<HccsOffer>([](HccsOffer& m) { m.regions_max = k_regions_max + 1; }));
   CHECK(!accepts<WindowRequest>([](WindowRequest& m) { m.window_id = 0; }));
+  CHECK(!accepts<PcieOffer>([](PcieOffer& m) { m.regions_max = 0; }));
+  CHECK(!accepts<PcieOffer>([](PcieOffer& m) { m.regions_max = k_regions_max + 1; }));
+  CHECK(!accepts<PcieOffer>([](PcieOffer& m) { m.word_address = 0; }));
+  CHECK(!accepts<PcieProof>([](PcieProof& m) { m.os_error = 4096; }));
   CHECK(!accepts<WindowBody>([](WindowBody& m) { m.window_id = 0; }));
   CHECK(!accepts<WindowBody>([](WindowBody& m) { m.code = 0, m.bytes = 0; }));
   CHECK(accepts<WindowBody>([](WindowBody& m) { m.code = 12, m.bytes = 0; }));

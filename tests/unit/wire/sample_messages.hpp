@@ -132,6 +132,11 @@ inline void fill(Random& r, Bye& m) { m = {any_code(r)}; }
 inline void fill(Random& r, HccsOffer& m) { m = {r.next(), from_1<std::uint32_t>(r, k_regions_max)}; }
 inline void fill(Random& r, HccsReady& m) { m = {r.next()}; }
 inline void fill(Random& r, WindowRequest& m) { m = {from_1<std::uint32_t>(r, 1000)}; }
+inline void fill(Random& r, PcieOffer& m) {
+  m = {r.next(), from_1<std::uint32_t>(r, k_regions_max), r.identity()};
+}
+inline void fill(Random& r, PcieReady& m) { m = {r.next()}; }
+inline void fill(Random& r, PcieProof& m) { m = {any_code(r), static_cast<std::uint32_t>(r.below(4096))}; }
 inline void fill(Random& r, WindowBody& m) { m = {from_1<std::uint32_t>(r, 1000), r.identity(), any_code(r)}; }
 inline void fill(Random& r, Endpoints& m) {
   m.peer_id = any_peer(r);
@@ -182,6 +187,9 @@ inline auto tied(const Bye& m) { return std::tie(m.code); }
 inline auto tied(const HccsOffer& m) { return std::tie(m.challenge, m.regions_max); }
 inline auto tied(const HccsReady& m) { return std::tie(m.challenge); }
 inline auto tied(const WindowRequest& m) { return std::tie(m.window_id); }
+inline auto tied(const PcieOffer& m) { return std::tie(m.challenge, m.regions_max, m.word_address); }
+inline auto tied(const PcieReady& m) { return std::tie(m.challenge); }
+inline auto tied(const PcieProof& m) { return std::tie(m.code, m.os_error); }
 inline auto tied(const WindowBody& m) { return std::tie(m.window_id, m.bytes, m.code); }
 inline auto tied(const Endpoints& m) { return std::tie(m.peer_id, m.incarnation, m.rank, m.unix_name, m.addresses); }
 inline auto tied(const StoreClaimed& m) { return std::tie(m.code, m.limit); }
