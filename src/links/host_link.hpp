@@ -81,6 +81,8 @@ class HostLink : public Link, private FrameSink, private CopyClient {
   [[nodiscard]] virtual bool send_order(const Order& order) = 0;
   [[nodiscard]] virtual Result<void> on_offer(ConstBytes body, std::vector<runtime::Fd>& fds) = 0;
   [[nodiscard]] virtual Result<void> on_ready(ConstBytes body) = 0;
+  /// What has to be done besides offer and answer.
+  [[nodiscard]] virtual bool proved() const noexcept { return true; }
   /// Another frame of the kind; nothing: not one of its own.
   [[nodiscard]] virtual std::optional<Result<void>> handle_own(wire::FrameType type, ConstBytes body,
                                                                std::vector<runtime::Fd>& fds);
@@ -95,6 +97,8 @@ class HostLink : public Link, private FrameSink, private CopyClient {
   void accept_peer(std::unique_ptr<memory::Lane> lane, runtime::Fd process);
   /// The peer's answer: it has seen the lane page.
   [[nodiscard]] Result<void> check_answer(std::uint64_t challenge) const;
+  /// Up, if nothing is missing. The owner may destroy the link in it.
+  void finish_set_up();
   [[nodiscard]] Result<void> order(wire::FrameType type, std::uint32_t window_id);
   [[nodiscard]] static tl::unexpected<Error> malformed(Stage stage);
   template <class Message>

@@ -119,8 +119,12 @@ Result<void> HostLink::handle_set_up(wire::FrameType type, ConstBytes body, std:
   const Result<void> handled = offer ? on_offer(body, fds) : on_ready(body);
   if (!handled) return handled;
   if (!offer) answered_ = true;
-  if (answered_ && lane_ != nullptr) become_up();
+  finish_set_up();
   return {};
+}
+
+void HostLink::finish_set_up() {
+  if (alive() && !up() && answered_ && lane_ != nullptr && proved()) become_up();
 }
 
 Result<std::unique_ptr<memory::Lane>> HostLink::open_lane(const Offered& offered) const {

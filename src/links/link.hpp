@@ -48,6 +48,7 @@ struct LinkCaps {
   bool target_passive = false;  ///< a put completes while the target's loop stands still
   bool same_host_only = false;
   bool executed_by_initiator = false;  ///< a completion is the initiator's own copy: nothing to learn from a fence
+  bool words = true;                   ///< executes signals and atomics
 };
 
 enum class Verb : std::uint8_t { write, read, signal_set, signal_add };

@@ -41,7 +41,11 @@ void End::make_link(std::unique_ptr<runtime::Stream> stream, const links::LinkId
 }
 
 Remote End::allocate(std::size_t size, Rights rights, MemoryKind kind) {
-  const auto region = regions->allocate(size, {.rights = rights, .kind = kind});
+  // Memory that no peer can map, where a kind is made for that.
+  const bool plain = factory->caps().same_host_only && !factory->caps().needs_window && kind == MemoryKind::host;
+  if (plain) plain_.push_back(std::make_unique<std::byte[]>(size));
+  const auto region = plain ? regions->add(plain_.back().get(), size, {.rights = rights})
+                            : regions->allocate(size, {.rights = rights, .kind = kind});
   REQUIRE(region);
   return {region->key, region->token, region->data, region->size};
 }

@@ -103,6 +103,7 @@ class End final : private links::LinkEvents {
   auto call(Call&& function);
 
   Depths depths_;
+  std::vector<std::unique_ptr<std::byte[]>> plain_;
   bool closed_ = false;
   bool in_call_ = false;
   std::size_t under_way_ = 0;

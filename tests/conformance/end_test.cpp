@@ -42,7 +42,7 @@ class Puts {
 }  // namespace
 
 TEST_CASE_TEMPLATE("the target closes in the middle: what it executed is final, right, and nothing comes later", Kind,
-                   Hccs, Tcp, Sim) {
+                   Hccs, Pcie, Tcp, Sim) {
   std::size_t done = 0, not_done = 0;
   for (int round = 0; round < rounds(20); ++round) {
     const std::uint64_t seed = base_seed() + static_cast<std::uint64_t>(round) * 1000;
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("the target closes in the middle: what it executed is final, 
 
 TEST_CASE_TEMPLATE(
     "the initiator closes in the middle: its sources are free, and the target's set agrees with its memory", Kind, Hccs,
-    Tcp, Sim) {
+    Pcie, Tcp, Sim) {
   std::size_t done = 0, not_done = 0;
   for (int round = 0; round < rounds(20); ++round) {
     const std::uint64_t seed = base_seed() + 7 + static_cast<std::uint64_t>(round) * 1000;
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE(
   MESSAGE("executed " << done << ", not executed " << not_done);
 }
 
-TEST_CASE_TEMPLATE("reads end with the close of their own side: local memory stays", Kind, Hccs, Tcp, Sim) {
+TEST_CASE_TEMPLATE("reads end with the close of their own side: local memory stays", Kind, Hccs, Pcie, Tcp, Sim) {
   for (int round = 0; round < rounds(10); ++round) {
     const std::uint64_t seed = base_seed() + 11 + static_cast<std::uint64_t>(round) * 1000;
     CAPTURE(seed);
@@ -169,8 +169,8 @@ TEST_CASE_TEMPLATE("reads end with the close of their own side: local memory sta
   }
 }
 
-TEST_CASE_TEMPLATE("a read that was taken back touches local memory no more and has no completion", Kind, Hccs, Tcp,
-                   Sim) {
+TEST_CASE_TEMPLATE("a read that was taken back touches local memory no more and has no completion", Kind, Hccs, Pcie,
+                   Tcp, Sim) {
   int taken_back = 0, kept = 0;
   for (int round = 0; round < rounds(20); ++round) {
     const std::uint64_t seed = base_seed() + 13 + static_cast<std::uint64_t>(round) * 1000;
@@ -217,7 +217,8 @@ TEST_CASE_TEMPLATE("a read that was taken back touches local memory no more and 
   MESSAGE("taken back " << taken_back << ", kept " << kept);
 }
 
-TEST_CASE_TEMPLATE("a peer that vanishes is reported once, and nothing is lost without a trace", Kind, Hccs, Tcp, Sim) {
+TEST_CASE_TEMPLATE("a peer that vanishes is reported once, and nothing is lost without a trace", Kind, Hccs, Pcie, Tcp,
+                   Sim) {
   const std::uint64_t seed = base_seed() + 17;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -243,7 +244,7 @@ TEST_CASE_TEMPLATE("a peer that vanishes is reported once, and nothing is lost w
   world->check_manners();
 }
 
-TEST_CASE_TEMPLATE("closing twice, idle, and both at once is harmless", Kind, Hccs, Tcp, Sim) {
+TEST_CASE_TEMPLATE("closing twice, idle, and both at once is harmless", Kind, Hccs, Pcie, Tcp, Sim) {
   auto world = World::make(Kind::kind, base_seed());
   const Remote remote = world->share(4096);
   auto source = noise(4096, 3);

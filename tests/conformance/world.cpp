@@ -14,6 +14,7 @@
 #include <doctest/doctest.h>
 
 #include "links/hccs/factory.hpp"
+#include "links/pcie/factory.hpp"
 #include "links/sim/factory.hpp"
 #include "links/tcp/factory.hpp"
 #include "runtime/drivers.hpp"
@@ -121,6 +122,12 @@ class SimWorld final : public World {
   bool b_turns_ = true;
 };
 
+std::unique_ptr<links::LinkFactory> make_factory(LinkKind kind, runtime::Loop& loop) {
+  if (kind == LinkKind::hccs) return links::make_hccs_factory(loop, 1);
+  if (kind == LinkKind::pcie) return links::make_pcie_factory(std::make_shared<links::CopyPool>(loop, 1));
+  return links::make_tcp_factory();
+}
+
 /// Two "host programs" in one thread, each with a libuv loop that a rank hooks into.
 class UvWorld final : public World {
  public:
@@ -132,7 +139,7 @@ class UvWorld final : public World {
       hosts_[i].driver = std::move(*driver);
       auto& end = i == 0 ? a_ : b_;
       end = std::make_unique<End>(hosts_[i].driver->port(), seed + i, static_cast<Rank>(i), depths);
-      end->factory = kind == LinkKind::hccs ? links::make_hccs_factory(end->loop, 1) : links::make_tcp_factory();
+      end->factory = make_factory(kind, end->loop);
       REQUIRE(end->factory->available());
       REQUIRE(hosts_[i].driver->start(end->loop, {}));
     }
@@ -140,8 +147,8 @@ class UvWorld final : public World {
     std::random_device device;
     const std::string name = "hixl-conformance-" + std::to_string(device()) + "-" + std::to_string(device());
     Meeting meeting;
-    meeting.start(*a_, *b_,
-                  kind == LinkKind::hccs ? Address::abstract(name) : Address{Address::Family::tcp, "127.0.0.1", 0});
+    const bool local = a_->factory->caps().same_host_only;
+    meeting.start(*a_, *b_, local ? Address::abstract(name) : Address{Address::Family::tcp, "127.0.0.1", 0});
     until([&] { return meeting.connected && meeting.accepted != nullptr; });
     meeting.make_links(*a_, *b_);
     ready();

@@ -15,6 +15,9 @@ namespace conformance {
 struct Hccs {
   static constexpr LinkKind kind = LinkKind::hccs;
 };
+struct Pcie {
+  static constexpr LinkKind kind = LinkKind::pcie;
+};
 struct Tcp {
   static constexpr LinkKind kind = LinkKind::tcp;
 };

@@ -11,7 +11,7 @@ namespace {
 
 class HccsFactory final : public LinkFactory {
  public:
-  HccsFactory(runtime::Loop& loop, std::uint32_t engines) : pool_(loop, engines) {}
+  explicit HccsFactory(std::shared_ptr<CopyPool> pool) : pool_(std::move(pool)) {}
   [[nodiscard]] const LinkCaps& caps() const noexcept override { return hccs_caps(); }
   [[nodiscard]] Result<void> available() const override {
     if (const auto window = memory::Window::create(1, "probe"); !window) return fail(window.error());
@@ -20,17 +20,21 @@ class HccsFactory final : public LinkFactory {
   }
   [[nodiscard]] std::unique_ptr<Link> make(const LinkIdentity& identity, std::unique_ptr<FrameStream> stream,
                                            const LinkServices& services, LinkEvents& events) override {
-    return std::make_unique<HccsLink>(identity, std::move(stream), services, events, pool_);
+    return std::make_unique<HccsLink>(identity, std::move(stream), services, events, *pool_);
   }
 
  private:
-  CopyPool pool_;
+  std::shared_ptr<CopyPool> pool_;
 };
 
 }  // namespace
 
+std::unique_ptr<LinkFactory> make_hccs_factory(std::shared_ptr<CopyPool> pool) {
+  return std::make_unique<HccsFactory>(std::move(pool));
+}
+
 std::unique_ptr<LinkFactory> make_hccs_factory(runtime::Loop& loop, std::uint32_t engines) {
-  return std::make_unique<HccsFactory>(loop, engines);
+  return make_hccs_factory(std::make_shared<CopyPool>(loop, engines));
 }
 
 }  // namespace hixl::links

@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <memory>
 
+#include "links/copy_pool.hpp"
 #include "links/link.hpp"
 #include "runtime/loop.hpp"
 
 namespace hixl::links {
 
-/// `engines`: threads, started with the first link. Loop-bound; destroy on the loop's thread after all links.
+/// `pool`: copy engines, perhaps shared with other kinds. Loop-bound; destroy on the loop's thread after all links.
+[[nodiscard]] std::unique_ptr<LinkFactory> make_hccs_factory(std::shared_ptr<CopyPool> pool);
+/// With a pool of its own of that many engines.
 [[nodiscard]] std::unique_ptr<LinkFactory> make_hccs_factory(runtime::Loop& loop, std::uint32_t engines);
 
 }  // namespace hixl::links

@@ -47,6 +47,8 @@ class SocketPort final : public runtime::EventPort {
   [[nodiscard]] std::unique_ptr<runtime::Stream> adopt(runtime::Fd fd) {
     return std::make_unique<PairStream>(*this, std::move(fd));
   }
+  /// Who is said to be at the other end: the kernel names the maker of a socket pair, which a test may not be.
+  std::int32_t peer_pid = ::getpid();
   [[nodiscard]] int bell() const noexcept { return bell_.get(); }
   [[nodiscard]] std::vector<int> descriptors() const {
     std::vector<int> all{bell_.get()};
@@ -74,7 +76,7 @@ class SocketPort final : public runtime::EventPort {
     void set_events(runtime::StreamEvents* events) override { events_ = events; }
     void want_read(bool on) override { wants_read_ = on; }
     [[nodiscard]] std::string remote_text() const override { return "pair"; }
-    [[nodiscard]] Credentials credentials() const override { return {}; }
+    [[nodiscard]] Credentials credentials() const override { return {port_.peer_pid, ::getuid()}; }
     runtime::IoResult write(std::span<const iovec> pieces, std::span<const int> fds) override {
       msghdr message = header(pieces);
       alignas(cmsghdr) std::array<char, CMSG_SPACE(8 * sizeof(int))> control{};
