@@ -4,7 +4,9 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "links/copy_pool.hpp"
 #include "links/hccs/factory.hpp"
+#include "links/pcie/factory.hpp"
 #include "links/tcp/factory.hpp"
 
 namespace hixl::core {
@@ -12,13 +14,14 @@ namespace hixl::core {
 namespace {
 
 /// Null: this build has no such kind.
-std::unique_ptr<links::LinkFactory> make(LinkKind kind, const RuntimeOptions& options, runtime::Loop& loop) {
+std::unique_ptr<links::LinkFactory> make(LinkKind kind, const std::shared_ptr<links::CopyPool>& pool) {
   switch (kind) {
     case LinkKind::hccs:
-      return links::make_hccs_factory(loop, options.copy_engines);
+      return links::make_hccs_factory(pool);
+    case LinkKind::pcie:
+      return links::make_pcie_factory(pool);
     case LinkKind::tcp:
       return links::make_tcp_factory();
-    case LinkKind::pcie:
     case LinkKind::roce:
     case LinkKind::ub:
     case LinkKind::sim:
@@ -33,11 +36,12 @@ Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const Ru
                                                                         runtime::Loop& loop) {
   std::vector<LinkKind> kinds = options.links;
   const bool automatic = kinds.empty();
-  if (automatic) kinds = {LinkKind::hccs, LinkKind::tcp};
+  if (automatic) kinds = {LinkKind::hccs, LinkKind::pcie, LinkKind::tcp};
   std::vector<std::unique_ptr<links::LinkFactory>> factories;
   Error last(ErrorCode::transport_unavailable, {.rank = options.rank, .stage = Stage::options});
+  const auto pool = std::make_shared<links::CopyPool>(loop, options.copy_engines);  // its threads start with a link
   for (const LinkKind kind : kinds) {
-    auto factory = make(kind, options, loop);
+    auto factory = make(kind, pool);
     Result<void> available = factory ? factory->available() : Result<void>(fail(last));
     if (available) {
       factories.push_back(std::move(factory));

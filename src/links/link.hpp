@@ -42,13 +42,14 @@ enum class Answer : std::uint8_t {
 /// Limits and properties of a kind: data, read once.
 struct LinkCaps {
   LinkKind kind = LinkKind::tcp;
-  std::uint32_t rank_of_choice = 100;  ///< lower is better: the order in which `auto` chooses
+  std::uint32_t rank_of_choice = 100;     ///< lower is better: the order in which `auto` chooses
   std::uint32_t chunk_bytes = 1U << 20U;  ///< the size that suits it; at most RuntimeOptions::chunk_bytes is posted
-  bool needs_window = false;    ///< reaches only regions that RemoteTable shows as mapped
-  bool target_passive = false;  ///< a put completes while the target's loop stands still
+  bool needs_window = false;              ///< reaches only regions that RemoteTable shows as mapped
+  bool target_passive = false;            ///< a put completes while the target's loop stands still
   bool same_host_only = false;
   bool executed_by_initiator = false;  ///< a completion is the initiator's own copy: nothing to learn from a fence
   bool words = true;                   ///< executes signals and atomics
+  bool host_memory_only = false;       ///< reaches no device memory of the peer
 };
 
 enum class Verb : std::uint8_t { write, read, signal_set, signal_add };
@@ -71,7 +72,7 @@ struct Post {
   memory::Device* local_device = nullptr;
   /// 1 … wire::k_segments_max; owned by the poster until the completion. Signals: one of 8 bytes, without local.
   std::span<const Segment> segments;
-  std::uint64_t value = 0;            ///< signals
+  std::uint64_t value = 0;  ///< signals
 };
 
 /// End of one attempt. With `error.code == ok` it was executed; otherwise it was refused or is known not executed.
@@ -144,9 +145,9 @@ class Link {
   /// When the peer was last heard on this link.
   [[nodiscard]] virtual Instant last_heard() const noexcept = 0;
   struct Traffic {
-    std::uint64_t bytes_out = 0;  ///< payload of our puts that was executed, lane excluded
-    std::uint64_t bytes_in = 0;   ///< payload of our gets
-    std::uint64_t copies = 0;     ///< pieces of payload that passed through a buffer on this side
+    std::uint64_t bytes_out = 0;      ///< payload of our puts that was executed, lane excluded
+    std::uint64_t bytes_in = 0;       ///< payload of our gets
+    std::uint64_t copies = 0;         ///< pieces of payload that passed through a buffer on this side
     std::uint64_t staging_bytes = 0;  ///< memory that it keeps for such buffers now
   };
   [[nodiscard]] virtual Traffic traffic() const noexcept = 0;
@@ -155,11 +156,11 @@ class Link {
 /// What a link is told about the runtime it serves. Everything outlives the link.
 struct LinkServices {
   runtime::Loop& loop;
-  memory::RegionTable& regions;    ///< ours
-  memory::RemoteTable& remotes;    ///< the peer's
-  memory::SignalPage& signals;     ///< ours
-  std::uint32_t tx_depth = 32;     ///< our attempts in flight
-  std::uint32_t rx_depth = 32;     ///< the peer's room for control frames
+  memory::RegionTable& regions;  ///< ours
+  memory::RemoteTable& remotes;  ///< the peer's
+  memory::SignalPage& signals;   ///< ours
+  std::uint32_t tx_depth = 32;   ///< our attempts in flight
+  std::uint32_t rx_depth = 32;   ///< the peer's room for control frames
 };
 
 struct LinkIdentity {
@@ -167,7 +168,7 @@ struct LinkIdentity {
   SessionId session = 0;
   LinkId link_id = 0;
   LinkGen link_gen = 0;
-  bool dialled = false;   ///< this side dialled
+  bool dialled = false;  ///< this side dialled
 };
 
 /// Makes links of one kind for one runtime. Owner: core.

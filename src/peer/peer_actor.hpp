@@ -7,8 +7,8 @@
 // Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
 //
 // Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
-// peer_order.cpp (fences and flushes), peer_control.cpp (control frames, fences of links), peer_exchange.cpp
-// (addresses).
+// peer_order.cpp (fences and flushes), peer_reach.cpp (which link), peer_control.cpp (control frames, fences of links),
+// peer_exchange.cpp (addresses).
 #pragma once
 
 #include <deque>
@@ -120,7 +120,6 @@ class PeerActor final : private LinkActorEvents,
   void pump_if_waiting() {
     if (!returned_.empty() || ready_count_ > 0) pump_later();
   }
-  [[nodiscard]] LinkActor* choose(RegionKey region) noexcept;
   bool post_returned();
   bool post_ready();
   void settle(Operation& operation);
@@ -131,8 +130,6 @@ class PeerActor final : private LinkActorEvents,
   void finish(Operation& operation);
   void tell_end(Operation& operation);
   void tell_ends();
-  [[nodiscard]] Result<void> check_reach(const Operation& operation);
-  [[nodiscard]] Result<void> check_reach_beyond_windows(const wire::RegionDescriptor& region);
 
   // ---- order (peer_order.cpp) ----
   [[nodiscard]] bool held(const Operation& operation) const noexcept;
@@ -142,6 +139,13 @@ class PeerActor final : private LinkActorEvents,
   void settle_order();
   void release_waiting();
   void finish_orders();
+
+  // ---- reach (peer_reach.cpp) ----
+  [[nodiscard]] Result<void> check_reach_of(RegionKey key, bool words);
+  [[nodiscard]] Result<void> check_reach(const Operation& operation);
+  void warn_of_tcp(const wire::RegionDescriptor& region);
+  /// The link that bytes (or words: signals) for a region take now; null: none that stands, or it has no credit.
+  [[nodiscard]] LinkActor* choose(RegionKey region, bool words) noexcept;
 
   // ---- control (peer_control.cpp) ----
   void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) override;

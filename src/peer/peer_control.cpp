@@ -158,6 +158,7 @@ void PeerActor::count(Counters& counters) const {
 
 void PeerActor::describe(std::vector<LinkInfo>& out) const {
   bool chosen_seen = false;
+  bool all_memory_seen = false;  // the first that stands and reaches memory outside windows serves that
   for (const auto& link : links_) {
     const auto traffic = link->traffic();
     LinkInfo info;
@@ -170,6 +171,9 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     info.bytes_out = traffic.bytes_out;
     info.bytes_in = traffic.bytes_in;
     info.chosen = link->up() && !chosen_seen;
+    const bool all_memory = link->up() && !link->caps().needs_window;
+    const bool rest = all_memory && !all_memory_seen && !info.chosen;
+    all_memory_seen = all_memory_seen || all_memory;
     chosen_seen = chosen_seen || link->up();
     switch (link->state()) {
       case LinkActor::State::idle:
@@ -187,6 +191,8 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     }
     if (info.chosen) {
       info.reason = "the best kind that works";
+    } else if (rest) {
+      info.reason = "serves memory that is in no window";
     } else if (info.up) {
       info.reason = "spare";
     } else if (link->last_error.code != ErrorCode::ok) {

@@ -38,6 +38,9 @@ void PeerActor::begin_session(Incarnation incarnation, SessionId session, std::u
 void PeerActor::end_session(const Error& why, Over over) {
   if (!session_active_ && incarnation_ == 0) return;
   const bool was_active = session_active_;
+  // No link ever stood because the system forbids the only kinds allowed: that is the reason, not the silence after it.
+  const bool forbidden = best_up() == nullptr && connect_error_.code == ErrorCode::transport_unavailable;
+  const Error exchanges_end = forbidden ? connect_error_ : why;
   if (was_active && why.code == ErrorCode::peer_lost) services_.counters.peers_lost += 1;
   log::info("rank {} to {}: session {} ends: {}", services_.rank, rank_, session_, why.message());
   session_active_ = false;
@@ -70,7 +73,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   services_.loop.start_after(reap_tick_, Duration{});
   // Last, since the program may call us from there.
   tell_ends();
-  if (over != Over::replaced) fail_exchanges(std::move(waiters), why);
+  if (over != Over::replaced) fail_exchanges(std::move(waiters), exchanges_end);
   services_.listener.on_peer_down(rank_, why);
 }
 
@@ -172,7 +175,10 @@ void PeerActor::on_link_down(LinkActor& link, const Error& error) {
   update_gate();
   services_.loop.start_after(reap_tick_, Duration{});
   if (!session_active_) return;
-  back_off(link, link.dialled ? Duration{} : services_.timing.passive_delay);
+  // What the system forbids it will forbid in a moment, too.
+  const bool forbidden = error.code == ErrorCode::transport_unavailable;
+  const Duration passive = link.dialled ? Duration{} : services_.timing.passive_delay;
+  back_off(link, forbidden ? services_.timing.backoff_cap : passive);
   request_fences();
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
-#include "base/log.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -37,77 +36,6 @@ void PeerActor::post(Operation& operation) {
   want();
 }
 
-/// Whether any kind that this runtime may use reaches the regions of an operation.
-Result<void> PeerActor::check_reach(const Operation& operation) {
-  const auto region_of = [this](RegionKey key) -> const wire::RegionDescriptor* {
-    const auto known = known_.find(key.id);
-    return known != known_.end() && known->second.key == key ? &known->second : nullptr;
-  };
-  // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
-  const auto gone = [this] {
-    return fail(incarnation_ == 0 ? ErrorCode::peer_lost : ErrorCode::stale,
-                {.rank = rank_, .stage = Stage::remote_check});
-  };
-  if (operation.signal.wanted) {
-    const wire::RegionDescriptor* region = region_of(operation.signal.region);
-    if (region == nullptr) return gone();
-    if (region->kind != MemoryKind::host) {  // nobody can wait on a word there
-      return fail(ErrorCode::unsupported, {.rank = rank_,
-                                           .stage = Stage::remote_check,
-                                           .address = region->base + operation.signal.offset,
-                                           .length = sizeof(std::uint64_t)});
-    }
-  }
-  const Entry* before = nullptr;
-  for (const Entry& entry : operation.entries()) {
-    if (before != nullptr && before->region == entry.region) continue;
-    before = &entry;
-    const wire::RegionDescriptor* region = region_of(entry.region);
-    if (region == nullptr) return gone();
-    if (region->window_id != 0) continue;
-    if (const auto reached = check_reach_beyond_windows(*region); !reached) return reached;
-  }
-  return {};
-}
-
-/// A region that peers cannot map: somebody must be able to carry bytes there, and it is told once that this is slower.
-Result<void> PeerActor::check_reach_beyond_windows(const wire::RegionDescriptor& region) {
-  bool all_need_window = true;
-  bool have_window_kind = false;
-  for (const auto& link : links_) {
-    all_need_window = all_need_window && link->caps().needs_window;
-    have_window_kind = have_window_kind || link->caps().needs_window;
-  }
-  if (all_need_window) {
-    return fail(ErrorCode::transport_unavailable,
-                {.rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length});
-  }
-  if (!have_window_kind || !process_known_ || services_.warned_window) return {};
-  services_.warned_window = true;
-  services_.counters.fallbacks += 1;
-  if (region.kind == MemoryKind::hbm) {
-    log::warn(
-        "rank {} to {}: memory at {:#x} is device memory (hbm, emulated), which no window shows, so transfers to "
-        "it go by tcp although the rank is on this host",
-        services_.rank, rank_, region.base);
-    return {};
-  }
-  log::warn(
-      "rank {} to {}: memory at {:#x} was not allocated by the library, so transfers to it go by tcp although the "
-      "rank is on this host; allocate() gives memory that every link reaches",
-      services_.rank, rank_, region.base);
-  return {};
-}
-
-LinkActor* PeerActor::choose(RegionKey region) noexcept {
-  for (const auto& link : links_) {
-    if (!link->up()) continue;
-    if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
-    return link->has_credit() ? link.get() : nullptr;
-  }
-  return nullptr;
-}
-
 void PeerActor::run() {
   over_dials_.clear();
   settle_order();
@@ -128,7 +56,7 @@ bool PeerActor::post_returned() {
     const Returned item = returned_[i];
     const RegionKey region =
         item.chunk.signal ? item.operation->signal.region : item.operation->entries()[item.chunk.from.entry].region;
-    LinkActor* link = choose(region);
+    LinkActor* link = choose(region, item.chunk.signal);
     if (link == nullptr) continue;
     const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = returned_.erase(place);
@@ -150,7 +78,7 @@ bool PeerActor::post_ready() {
       settle(*operation);
       return true;
     }
-    LinkActor* link = choose(operation->entries()[operation->cut.entry].region);
+    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, false);
     if (link == nullptr) {
       ready_.push_back(*operation);
       continue;

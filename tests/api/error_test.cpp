@@ -327,7 +327,7 @@ TEST_CASE("signals and batches are checked as a whole before the first byte") {
   }
 }
 
-TEST_CASE("memory outside windows: a forced window kind says so, automatic selection goes by tcp") {
+TEST_CASE("memory outside windows: a forced window kind says so, automatic selection goes by another kind") {
   for (const bool forced : {true, false}) {
     Field field(forced ? std::vector<LinkKind>{LinkKind::hccs} : std::vector<LinkKind>{});
     std::vector<std::byte> plain(65536);

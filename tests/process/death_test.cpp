@@ -91,13 +91,13 @@ void while_others_go_on(Home& home, Guest& other, Work&& work) {
 }  // namespace
 
 TEST_CASE("S13 S49 every open operation to a killed rank ends with PEER_LOST") {
-  for (const std::string links : {"", "tcp"}) {
+  for (const std::string links : {"hccs,tcp", "tcp"}) {
     CAPTURE(links);
     Home home(3, links);
     Guest other(home, 2);
     const Holdings before;
     {
-      // Memory that is no window goes by tcp, so a stopped target keeps all of these open.
+      // Memory that is no window goes by tcp here, so a stopped target keeps all of these open.
       Guest victim(home, 1, {"--registered"});
       victim->stop();
       std::vector<Request> open = open_many(home, victim.remote());

@@ -26,8 +26,9 @@ class Home {
     require_ok(store);
     store_ = std::move(*store);
     std::vector<LinkKind> kinds;
-    if (links_ == "tcp") kinds = {LinkKind::tcp};
-    if (links_ == "hccs") kinds = {LinkKind::hccs};
+    for (const LinkKind kind : {LinkKind::tcp, LinkKind::hccs, LinkKind::pcie}) {
+      if (links_.find(name(kind)) != std::string::npos) kinds.push_back(kind);
+    }
     RuntimeOptions options = options_for(0, world_size_, store_->url(), kinds);
     options.lease = k_lease;
     auto runtime = Runtime::create(options);

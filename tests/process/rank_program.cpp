@@ -28,6 +28,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <sstream>
 
@@ -37,6 +38,8 @@
 #include <hixl/runtime.hpp>
 
 #include "lines.hpp"
+#include "mirrored.hpp"
+#include "no_attach.hpp"
 #include "../api/pattern.hpp"
 
 namespace {
@@ -47,6 +50,9 @@ using namespace hixl::test;
 struct Options {
   std::size_t bytes = 8U << 20U;
   bool registered = false;
+  bool mirrored = false;
+  bool forbid_attach = false;
+  long patience_ms = std::chrono::milliseconds(k_patience).count();
   bool hosted = false;
   long lease_ms = 0;
   long connect_timeout_ms = 0;
@@ -86,7 +92,8 @@ T value_of(Result<T> result) {
 
 class DrivenRank {
  public:
-  explicit DrivenRank(const Options& options) : options_(options) {
+  explicit DrivenRank(const Options& options)
+      : options_(options), forbidden_(options.forbid_attach && forbid_attach()) {
     RuntimeOptions runtime = value_of(RuntimeOptions::from_environment());
     runtime.lease = std::chrono::milliseconds(options.lease_ms);
     if (options.connect_timeout_ms > 0) {
@@ -106,7 +113,7 @@ class DrivenRank {
       runtime_ = value_of(Runtime::create(runtime));
     }
     region_ = make_region(options.bytes);
-    region_of_puts_ = value_of(runtime_->allocate(options.bytes));
+    region_of_puts_ = value_of(runtime_->allocate(options.mirrored ? Mirrored::k_pages_bytes : options.bytes));
   }
 
   int serve() {
@@ -128,6 +135,10 @@ class DrivenRank {
   }
 
   Region make_region(std::size_t bytes) {
+    if (options_.mirrored) {
+      mirrored_ = std::make_unique<Mirrored>(bytes);
+      return value_of(runtime_->register_memory(mirrored_->data(), bytes));
+    }
     if (!options_.registered) return value_of(runtime_->allocate(bytes));
     void* memory = std::aligned_alloc(4096, bytes);
     std::fill_n(static_cast<std::byte*>(memory), bytes, std::byte{0});
@@ -151,6 +162,7 @@ class DrivenRank {
     if (verb == "away") return away();
     if (verb == "fork") return fork_idler();
     if (verb == "fill") return fill(number[0]);
+    if (verb == "forbidden") return forbidden_ ? "yes" : "no";
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
     return "no such verb";
   }
@@ -189,7 +201,7 @@ class DrivenRank {
       PeerAddresses addresses;
     } answer;
     runtime_->exchange_async(
-        std::span(&region_, 1), std::span(&rank, 1), k_patience,
+        std::span(&region_, 1), std::span(&rank, 1), std::chrono::milliseconds(options_.patience_ms),
         [](void* context, std::vector<PeerAddresses>&& answers) {
           auto& to = *static_cast<Answer*>(context);
           to.addresses = std::move(answers.front());
@@ -242,7 +254,7 @@ class DrivenRank {
     std::uint64_t failed = 0;
     while (!lines_.waiting()) {
       // Each round writes another byte value, so that a late store shows.
-      std::fill_n(region_of_puts_.data, bytes, static_cast<std::byte>(puts));
+      std::memset(region_of_puts_.data, static_cast<int>(puts & 0xffU), bytes);
       puts += 1;
       if (!runtime_->put_sync(region_of_puts_.data, remote_[rank].at(0), bytes, k_patience)) failed += 1;
     }
@@ -317,6 +329,8 @@ class DrivenRank {
   }
 
   const Options options_;
+  const bool forbidden_;
+  std::unique_ptr<Mirrored> mirrored_;
   Lines lines_{STDIN_FILENO};
   uv_loop_t loop_{};
   uv_poll_t input_{};
@@ -342,6 +356,9 @@ int main(int argc, char** argv) {
   CLI::App app("A rank that does what it is told, for tests.");
   app.add_option("--bytes", options.bytes, "size of its region");
   app.add_flag("--registered", options.registered, "its region is memory of its own, not of the library");
+  app.add_flag("--mirrored", options.mirrored, "its region is a few pages, mapped again and again");
+  app.add_flag("--forbid-attach", options.forbid_attach, "it may not reach another process' memory");
+  app.add_option("--patience-ms", options.patience_ms, "how long it waits for an exchange");
   app.add_flag("--hosted", options.hosted, "runs on a loop of its own program");
   app.add_option("--lease-ms", options.lease_ms, "the lease by which it wants to be judged");
   app.add_option("--connect-timeout-ms", options.connect_timeout_ms, "time for the rendezvous and each connection");

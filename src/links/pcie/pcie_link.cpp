@@ -18,7 +18,8 @@ const LinkCaps& pcie_caps() noexcept {
                                    .target_passive = true,
                                    .same_host_only = true,
                                    .executed_by_initiator = true,
-                                   .words = false};
+                                   .words = false,
+                                   .host_memory_only = true};
   return k_caps;
 }
 

@@ -12,7 +12,48 @@ bool same(const Life& a, const Life& b, std::uint64_t at, std::uint64_t size) {
   return std::memcmp(a.memory.data() + at, b.memory.data() + at, size) == 0;
 }
 
+/// A kind that executes no words (signals), over sockets.
+class WordlessFactory final : public links::LinkFactory {
+ public:
+  const links::LinkCaps& caps() const noexcept override { return caps_; }
+  Result<void> available() const override { return {}; }
+  std::unique_ptr<links::Link> make(const links::LinkIdentity& identity, std::unique_ptr<links::FrameStream> stream,
+                                    const links::LinkServices& services, links::LinkEvents& events) override {
+    return inner_->make(identity, std::move(stream), services, events);
+  }
+
+ private:
+  std::unique_ptr<links::LinkFactory> inner_ = links::make_tcp_factory();
+  const links::LinkCaps caps_{.words = false};
+};
+
 }  // namespace
+
+TEST_CASE("a signal is not posted on a link that executes no words; with no other kind it is refused at once") {
+  for (const bool alone : {true, false}) {
+    CAPTURE(alone);
+    PeerWorld world(12);
+    for (const Rank rank : {Rank{0}, Rank{1}}) {
+      Life& life = world[rank];
+      life.factories.push_back(std::make_unique<WordlessFactory>());
+      auto& kinds = life.services->links;
+      if (alone) kinds.clear();
+      kinds.insert(kinds.begin(), {life.factories.back().get(), LinkId{5}});
+    }
+    world.meet(0, 1);
+    if (!alone) REQUIRE(world.run([&] { return world[0].links_up(1) == 2; }));
+    const std::uint64_t before = world[1].word(0);
+    Job& signalled = world[0].put(world[1], 4096, 200'000, seconds(30), 3);
+    REQUIRE(world.run([&] { return signalled.ended(); }));
+    CHECK(signalled.code == (alone ? ErrorCode::transport_unavailable : ErrorCode::ok));
+    CHECK(world[1].word(0) == before + (alone ? 0 : 3));
+    CHECK(same(world[0], world[1], 4096, 200'000) != alone);
+    Job& put = world[0].put(world[1], 4096, 200'000);
+    REQUIRE(world.run([&] { return put.ended(); }));
+    CHECK(put.code == ErrorCode::ok);
+    CHECK(same(world[0], world[1], 4096, 200'000));
+  }
+}
 
 TEST_CASE("the first need connects; puts and gets move their bytes and nothing else") {
   PeerWorld world(11);

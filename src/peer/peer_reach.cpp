@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PeerActor's choice of links: which kind reaches which memory, and what is said when none does.
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "peer/peer_actor.hpp"
+
+namespace hixl::peer {
+
+namespace {
+
+/// Whether a kind serves regions of this sort at all, for bytes or for words (signals).
+bool serves(const links::LinkCaps& caps, const wire::RegionDescriptor& region, bool words) noexcept {
+  return (region.window_id != 0 || !caps.needs_window) && (region.kind == MemoryKind::host || !caps.host_memory_only) &&
+         (caps.words || !words);
+}
+
+}  // namespace
+
+/// Whether any kind that this runtime may use reaches the regions of an operation.
+Result<void> PeerActor::check_reach(const Operation& operation) {
+  if (operation.signal.wanted) {
+    if (const auto reached = check_reach_of(operation.signal.region, true); !reached) return reached;
+  }
+  const Entry* before = nullptr;
+  for (const Entry& entry : operation.entries()) {
+    if (before != nullptr && before->region == entry.region) continue;
+    before = &entry;
+    if (const auto reached = check_reach_of(entry.region, false); !reached) return reached;
+  }
+  return {};
+}
+
+Result<void> PeerActor::check_reach_of(RegionKey key, bool words) {
+  const auto known = known_.find(key.id);
+  if (known == known_.end() || known->second.key != key) {
+    // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
+    const ErrorCode code = incarnation_ == 0 ? ErrorCode::peer_lost : ErrorCode::stale;
+    return fail(code, {.rank = rank_, .stage = Stage::remote_check});
+  }
+  const wire::RegionDescriptor& region = known->second;
+  const ErrorDetail detail{
+      .rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length};
+  if (words && region.kind != MemoryKind::host) return fail(ErrorCode::unsupported, detail);  // nobody waits there
+  const bool served =
+      std::any_of(links_.begin(), links_.end(), [&](const auto& link) { return serves(link->caps(), region, words); });
+  if (!served) return fail(ErrorCode::transport_unavailable, detail);
+  if (region.window_id == 0 && !words) warn_of_tcp(region);
+  return {};
+}
+
+/// Once: memory outside windows is on this host, and no kind for this host reaches it.
+void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region) {
+  if (services_.warned_window || !process_known_) return;
+  bool have_host_kind = false;
+  Error refusal(ErrorCode::unsupported);
+  for (const auto& link : links_) {
+    have_host_kind = have_host_kind || link->caps().same_host_only;
+    if (!link->caps().same_host_only || !serves(link->caps(), region, false)) continue;
+    // One that stands, or was never said to be impossible here, will do.
+    if (link->up() || link->last_error.code != ErrorCode::transport_unavailable) return;
+    refusal = link->last_error;
+  }
+  if (!have_host_kind) return;
+  services_.warned_window = true;
+  services_.counters.fallbacks += 1;
+  if (region.kind == MemoryKind::hbm) {
+    log::warn(
+        "rank {} to {}: memory at {:#x} is device memory (hbm, emulated), which no window shows, so transfers to it go "
+        "by tcp although the rank is on this host",
+        services_.rank, rank_, region.base);
+    return;
+  }
+  log::warn(
+      "rank {} to {}: memory at {:#x} was not allocated by the library{}, so transfers to it go by tcp although the "
+      "rank is on this host; allocate() gives memory that every link reaches",
+      services_.rank, rank_, region.base,
+      refusal.code == ErrorCode::unsupported ? std::string()
+                                             : " and cross-memory attach is refused (" + refusal.message() + ")");
+}
+
+LinkActor* PeerActor::choose(RegionKey region, bool words) noexcept {
+  for (const auto& link : links_) {
+    if (!link->up() || (words && !link->caps().words)) continue;
+    if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
+    if (link->caps().host_memory_only) {
+      const auto known = known_.find(region.id);
+      if (known == known_.end() || known->second.kind != MemoryKind::host) continue;
+    }
+    return link->has_credit() ? link.get() : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace hixl::peer
