@@ -61,7 +61,7 @@ constexpr std::size_t k_lookup_bytes = 128;  // above max_inline, so that the so
 /// of their medians is the look-up.
 json lookup(const Settings& settings);
 
-/// Rank 0 puts, rank 1 is put to. Windows of `size` bytes on both.
+/// Rank 0 puts, rank 1 is put to. Windows of `size` bytes on both; for pcie, memory that is no window.
 class Pair {
  public:
   Pair(const std::string& link, std::size_t size, PollMode initiator, PollMode target) {
@@ -71,11 +71,16 @@ class Pair {
       options.rank = rank;
       options.world_size = 2;
       options.store = store_->url();
-      options.links = {link == "tcp" ? LinkKind::tcp : LinkKind::hccs};
+      options.links = {kind_of(link)};
       options.poll = rank == 0 ? initiator : target;
       options.regions_max = 1U << 20U;  // slots cost nothing until they are used
       ranks_[rank] = need(Runtime::create(options));
-      regions_[rank] = need(ranks_[rank]->allocate(size));
+      if (link == "pcie") {
+        plain_[rank].resize(size);
+        regions_[rank] = need(ranks_[rank]->register_memory(plain_[rank].data(), size));
+      } else {
+        regions_[rank] = need(ranks_[rank]->allocate(size));
+      }
     }
     std::thread other([this] {
       const Rank zero[] = {0};
@@ -93,7 +98,12 @@ class Pair {
   [[nodiscard]] const RemoteRegion& remote() const { return remote_; }
 
  private:
+  static LinkKind kind_of(const std::string& link) {
+    if (link == "tcp") return LinkKind::tcp;
+    return link == "pcie" ? LinkKind::pcie : LinkKind::hccs;
+  }
   std::unique_ptr<Store> store_;
+  std::vector<std::byte> plain_[2];
   std::unique_ptr<Runtime> ranks_[2];
   Region regions_[2];
   RemoteRegion remote_;
@@ -164,6 +174,18 @@ json put_async(const Settings& settings) {
   return row;
 }
 
+/// What this machine gives without the library, over the same bytes.
+double limit_of(const std::string& link, Pair& pair, std::size_t size) {
+  if (link == "tcp") return raw_socket_gbps(size, 9);
+  if (link == "pcie") return attach_gbps(pair.target(), pair.local(), size, 1);
+  return memcpy_gbps(pair.target(), pair.local(), size, 1);
+}
+
+const char* limit_name(const std::string& link) {
+  if (link == "tcp") return "raw socket";
+  return link == "pcie" ? "process_vm_writev" : "memcpy";
+}
+
 json put_large(const Settings& settings) {
   const std::size_t size = settings.size;
   const std::size_t rounds = std::max<std::size_t>(3, settings.rounds / 2000);
@@ -189,8 +211,7 @@ json put_large(const Settings& settings) {
       ours = static_cast<double>(size) / static_cast<double>(now_ns() - start);
     }
     need_bytes(verify(pair.target(), size, i));
-    const double limit =
-        settings.link == "tcp" ? raw_socket_gbps(size, 9) : memcpy_gbps(pair.target(), pair.local(), size, 1);
+    const double limit = limit_of(settings.link, pair, size);
     gbps.add(static_cast<std::uint64_t>(ours * 1e6));
     limits.add(static_cast<std::uint64_t>(limit * 1e6));
     ratios.add(static_cast<std::uint64_t>(ours / limit * 1e6));
@@ -201,7 +222,7 @@ json put_large(const Settings& settings) {
           {"rounds", rounds},
           {"gbps", gbps.us(500) / 1000},
           {"limit_gbps", limits.us(500) / 1000},
-          {"limit", settings.link == "tcp" ? "raw socket" : "memcpy"},
+          {"limit", limit_name(settings.link)},
           {"ratio", ratios.us(500) / 1000},
           {"verified", true}};
 }
@@ -275,7 +296,7 @@ int main(int argc, char** argv) {
   CLI::App app{"Benchmarks of the library on this machine; one JSON line a row."};
   app.add_option("bench", what, "put_sync, put_async, put_large, idle, lookup or all")
       ->check(CLI::IsMember({"put_sync", "put_async", "put_large", "idle", "lookup", "all"}));
-  app.add_option("--link", settings.link, "hccs or tcp")->check(CLI::IsMember({"hccs", "tcp"}));
+  app.add_option("--link", settings.link, "hccs, pcie or tcp")->check(CLI::IsMember({"hccs", "pcie", "tcp"}));
   auto* size = app.add_option("--size", settings.size, "bytes");
   app.add_option("--rounds", settings.rounds, "samples")->check(CLI::Range(100, 100'000'000));
   app.add_option("--regions", settings.regions, "of the lookup bench")->check(CLI::Range(1, 1'000'000));
@@ -310,6 +331,7 @@ int main(int argc, char** argv) {
     run(put_sync, with("hccs", 4096));
     run(put_async, with("hccs", 8));
     run(put_large, with("hccs", 16U << 20U));
+    run(put_large, with("pcie", 16U << 20U));
     run(put_large, with("tcp", 16U << 20U));
     run(idle, with("hccs", 8));
     run(lookup, settings);

@@ -42,6 +42,8 @@ void fill(std::byte* data, std::size_t size, std::uint64_t seed);
 [[nodiscard]] double cache_line_round_trip_us(std::size_t rounds);
 /// Median GB/s of memcpy from `source` to `target`.
 [[nodiscard]] double memcpy_gbps(std::byte* target, const std::byte* source, std::size_t size, std::size_t rounds);
+/// Median GB/s of bare cross-memory attach from `source` to `target`, in calls of 1 MiB, inside this process.
+[[nodiscard]] double attach_gbps(std::byte* target, const std::byte* source, std::size_t size, std::size_t rounds);
 /// A stream socket on loopback, Nagle off: GB/s of `count` messages of `size` bytes, one answer at the end.
 [[nodiscard]] double raw_socket_gbps(std::size_t size, std::size_t count);
 
