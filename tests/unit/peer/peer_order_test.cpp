@@ -144,7 +144,7 @@ TEST_CASE("a fence, and what waits behind it, end with the peer") {
   Job& fence = world[0].fence(world[1]);
   Job& behind = world[0].put(world[1], 500'000, 100);
   SUBCASE("killed") { world.kill(1); }
-  SUBCASE("stopped here") { world[0].to(1).stop(); }
+  SUBCASE("stopped here") { world[0].to(1).stop(world.world.now()); }
   REQUIRE(world.run([&] { return first.ended() && fence.ended() && behind.ended(); }, seconds(100)));
   CHECK(fence.code == behind.code);
   CHECK((fence.code == ErrorCode::peer_lost || fence.code == ErrorCode::stopped));
