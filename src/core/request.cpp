@@ -86,6 +86,69 @@ Result<void> Request::wait(Timeout timeout) {
   return query();
 }
 
+Result<void> Request::cancel() {
+  if (table_ != nullptr && table_->forked()) return fail(ErrorCode::forked);
+  if (table_ != nullptr) return table_->cancel(slot(), generation());
+  if (!seen_ || error_.code == ErrorCode::invalid_request) return fail(ErrorCode::invalid_request);
+  return {};
+}
+
+Result<void> Request::then(const Callback& callback) {
+  if (callback.function == nullptr) return fail(ErrorCode::invalid_argument);
+  if (table_ == nullptr) return fail(ErrorCode::invalid_request);
+  // Once the table has the callback, it may be called and take this Request away with it.
+  runtime::RequestTable& table = *table_;
+  if (table.forked()) return fail(ErrorCode::forked);
+  switch (table.promise(slot(), generation(), callback)) {
+    case runtime::RequestTable::Promise::made:
+      return {};
+    case runtime::RequestTable::Promise::taken:
+      return fail(ErrorCode::invalid_argument);
+    case runtime::RequestTable::Promise::invalid:
+      static_cast<void>(done());  // remembers that
+      return fail(ErrorCode::invalid_request);
+    case runtime::RequestTable::Promise::ended:
+      break;
+  }
+  // This Request sees the end here, and lets go of it before the loop can tell the callback.
+  const std::uint64_t life = life_;
+  error_ = table.ended_with(slot());
+  seen_ = true;
+  table_ = nullptr;
+  return table.deliver(static_cast<std::uint32_t>(life), static_cast<std::uint32_t>(life >> 32U));
+}
+
+RequestAwaiter Request::operator co_await() & noexcept { return RequestAwaiter(*this); }
+RequestAwaiter Request::operator co_await() && noexcept { return RequestAwaiter(std::move(*this)); }
+
+bool RequestAwaiter::await_ready() {
+  if (request_->table_ != nullptr && !request_->table_->would_deadlock()) return false;
+  if (!request_->done()) return false;
+  result_ = request_->query();
+  return true;
+}
+
+/// Not inline, so that no compiler keeps its variables in the coroutine, which may end on the loop thread before this
+/// returns.
+bool RequestAwaiter::await_suspend(std::coroutine_handle<> coroutine) {
+  coroutine_ = coroutine;
+  const Result<void> promised = request_->then({&RequestAwaiter::resume, this});
+  if (promised) return true;
+  result_ = request_->seen_ ? request_->query() : promised;
+  return false;
+}
+
+void RequestAwaiter::resume(void* awaiter, const Completion& completion) {
+  auto& self = *static_cast<RequestAwaiter*>(awaiter);
+  self.result_ = completion.result;
+  self.coroutine_.resume();
+}
+
+Result<void> RequestAwaiter::await_resume() {
+  static_cast<void>(request_->done());  // gives the slot back
+  return std::move(result_);
+}
+
 Result<void> wait_all(std::span<Request> requests, Timeout timeout) {
   const Result<void> waited = runtime::RequestTable::wait_for_all(requests, timeout);
   if (!waited) return waited;

@@ -98,6 +98,13 @@ bool Mailbox::post(MailTarget* target, std::uint32_t kind, std::uint32_t a, std:
   return true;
 }
 
+bool Mailbox::post_beyond_capacity(const Mail& mail) noexcept {
+  HIXL_ASSERT(mail.target != nullptr);
+  if (!queue_->mail.enqueue(mail)) return false;
+  wakeup_.notify();
+  return true;
+}
+
 std::size_t Mailbox::drain(std::size_t budget) {
   auto& batch = queue_->batch;
   std::size_t delivered = 0;

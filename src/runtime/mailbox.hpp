@@ -66,6 +66,8 @@ class Mailbox {
   /// a block now and then). False when `capacity` messages or more wait; nothing was posted then.
   [[nodiscard]] bool post(const Mail& mail) noexcept { return post(mail.target, mail.kind, mail.a, mail.b); }
   [[nodiscard]] bool post(MailTarget* target, std::uint32_t kind, std::uint32_t a, std::uint64_t b) noexcept;
+  /// The same for the few messages that cannot be refused: whatever waits, by allocating if need be. False: no memory.
+  [[nodiscard]] bool post_beyond_capacity(const Mail& mail) noexcept;
   /// Loop thread, not from on_mail(): delivers at most `budget`; the count delivered.
   std::size_t drain(std::size_t budget);
   /// Thread-safe. Exact for messages whose post() is ordered before this call.

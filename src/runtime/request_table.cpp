@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A slot's word: generation (32 bits), references (24), flags (8). Every transition is one compare-and-exchange on it,
+// A slot's word: generation (32 bits), references (22), flags (10). Every transition is one compare-and-exchange on it,
 // acquire and release, so that the error beside the word is plain data: written by finish() while the slot is pending,
 // read by the one caller that takes the end.
 //
@@ -8,6 +8,11 @@
 //   finish    pending         → ended, or free when nobody holds it
 //   look      ended           → free; the first look only, every other holder's request is invalid from then on
 //   drop      ended, the last → free
+//   promise   pending         → pending, with a callback; the callback is written in between ("writing")
+//             ended           → taken; free when the loop has told the callback (request_promise.cpp)
+//
+// A look may come while a callback is being written into a slot that has just ended. Then the later of the two frees
+// it.
 //
 // A free slot may still have references: copies that never saw the end. They are counted where they are until the slot
 // is acquired again; then they become strays, counted for the whole table. The one who frees a slot keeps its own
@@ -21,22 +26,11 @@
 #include "base/assert.hpp"
 #include "runtime/hand_turn.hpp"
 #include "runtime/loop.hpp"
+#include "runtime/request_slot.hpp"
 
 namespace hixl::runtime {
 
 namespace {
-
-using Word = std::uint64_t;
-
-constexpr Word k_pending = 1;   // under way; neither pending nor taken: ended
-constexpr Word k_taken = 2;     // free, or about to be
-constexpr Word k_failed = 4;    // the slot's error is the result
-constexpr Word k_seen = 8;      // a callback has had the result
-constexpr Word k_waited = 16;   // somebody sleeps on the slot
-constexpr Word k_retired = 32;  // the references are counted as strays
-constexpr Word k_one_reference = Word{1} << 8U;
-constexpr Word k_references = 0xffffff00U;
-constexpr std::uint32_t k_generation_shift = 32;
 
 constexpr std::uint32_t k_slots_max = 131'072;
 /// The owner's share of the strays: far above any number of requests, so that only retire() lets the count reach 0.
@@ -47,18 +41,7 @@ constexpr std::uint32_t k_spins = 50;
 /// How long wait_for_any() sleeps when the requests belong to several tables and no one word tells of all.
 constexpr Timeout k_mixed_step = std::chrono::milliseconds(1);
 
-std::uint32_t generation(Word word) { return static_cast<std::uint32_t>(word >> k_generation_shift); }
-std::int64_t references(Word word) { return static_cast<std::int64_t>((word & k_references) / k_one_reference); }
-
 }  // namespace
-
-/// A success touches the first cache line only.
-struct alignas(64) RequestTable::Slot {
-  std::atomic<Word> state{k_taken};
-  FutexWord ends{0};                   // ends that had waiters, over all lives
-  std::atomic<std::uint32_t> next{0};  // in the free list
-  Error error{};
-};
 
 /// Stacks of free slots, so that threads do not all meet at one word. A thread takes from the stack of its own choice,
 /// and from the others when that is empty; a slot always returns to its home. The head's tag rises with every change
@@ -143,6 +126,7 @@ Result<RequestTable::Acquired> RequestTable::acquire() noexcept {
   const std::uint32_t slot = free_->pop();
   if (slot == k_slots_max) return fail(ErrorCode::busy, {.limit = count_});
   std::atomic<Word>& state = slots_[slot].state;
+  slots_[slot].user_data = 0;
   // Only the one who took the slot from the free list changes its generation.
   const Word free = state.load(std::memory_order_acquire);
   const std::uint32_t life = generation(free) + 1;
@@ -166,21 +150,36 @@ void RequestTable::abandon(std::uint32_t slot) noexcept {
   free_->push(slot);
 }
 
-void RequestTable::finish(std::uint32_t slot, const Result<void>& result, bool seen) noexcept {
+void RequestTable::prepare(std::uint32_t slot, const Callback& callback, std::uint64_t user_data) noexcept {
+  Slot& s = slots_[slot];
+  s.user_data = user_data;
+  if (callback.function == nullptr) return;
+  s.callback = callback;
+  // No Request of this life exists yet, so nobody else changes the word; a plain store, as in acquire().
+  s.state.store(s.state.load(std::memory_order_relaxed) | k_callback, std::memory_order_release);
+}
+
+RequestTable::Ended RequestTable::finish(std::uint32_t slot, const Result<void>& result, bool seen,
+                                         std::uint64_t bytes) noexcept {
   HIXL_ASSERT(slot < count_);
   Slot& s = slots_[slot];
   Word word = s.state.load(std::memory_order_acquire);
   HIXL_ASSERT((word & k_pending) != 0);
   if (!result) s.error = result.error();
-  const Word flags = (result ? 0 : k_failed) | (seen ? k_seen : 0);
+  s.bytes = bytes;
+  Ended told{.callback = {}, .user_data = s.user_data};
   Word ended = 0;
   do {
+    // One that is just being written finds the end, and asks for its own delivery.
+    told.callback = (word & (k_callback | k_writing)) == k_callback ? s.callback : Callback{};
+    const bool looked_at = seen || told.callback.function != nullptr;
+    const Word flags = (result ? 0 : k_failed) | (looked_at ? k_seen : 0);
     ended = (word & ~(k_pending | k_waited)) | flags | (references(word) == 0 ? k_taken : 0);
   } while (!s.state.compare_exchange_weak(word, ended, std::memory_order_seq_cst, std::memory_order_acquire));
 
   if ((ended & k_taken) != 0) {
     recycle(slot, ended);
-    return;
+    return told;
   }
   if ((word & k_waited) != 0) {
     s.ends.fetch_add(1, std::memory_order_release);
@@ -192,6 +191,7 @@ void RequestTable::finish(std::uint32_t slot, const Result<void>& result, bool s
     any_events_.fetch_add(1, std::memory_order_release);
     futex_wake_all(any_events_);
   }
+  return told;
 }
 
 /// The slot's word is marked as taken already.
@@ -250,7 +250,10 @@ RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Er
   } else {
     error.code = ErrorCode::ok;
   }
-  recycle(slot, word | k_seen);
+  // With a callback that is being written, the later one frees the slot.
+  const bool alone =
+      (word & k_writing) == 0 || (s.state.fetch_or(k_looked, std::memory_order_acq_rel) & k_writing) == 0;
+  if (alone) recycle(slot, word | k_seen);
   drop_reference(slot, life);
   return Look::ended;
 }
@@ -394,7 +397,7 @@ void RequestTable::retire(std::unique_ptr<RequestTable> table) noexcept {
   for (std::uint32_t slot = 0; slot < self.count_; ++slot) {
     std::atomic<Word>& state = self.slots_[slot].state;
     if ((state.load(std::memory_order_acquire) & k_pending) != 0) {
-      self.finish(slot, fail(ErrorCode::stopped), false);
+      static_cast<void>(self.finish(slot, fail(ErrorCode::stopped), false));
     }
     held += references(state.fetch_or(k_retired, std::memory_order_acq_rel));
   }

@@ -3,7 +3,8 @@
 // Request slots: made at start, with generations. A slot's whole state is one atomic word, so that any thread may
 // query, wait, copy and drop while the loop finishes.
 //
-// Life of a slot: free → pending (acquire) → ended (finish) → free (first look at the end, or last drop).
+// Life of a slot: free → pending (acquire) → ended (finish) → free (first look at the end, or last drop). A callback
+// that comes after the end takes the end, and the slot is free when the loop has told it.
 // Owner: core; outlives its runtime as long as somebody holds a Request (retire()).
 #pragma once
 
@@ -23,6 +24,19 @@ namespace hixl::runtime {
 class Loop;
 class LoopThread;
 
+/// Carries questions of Requests to the loop. Thread-safe, never blocks. Implemented by core.
+class RequestKeeper {
+ public:
+  /// Asks the loop to end the operation. The question may overtake the operation's own mail; start of an operation
+  /// therefore looks at cancel_asked().
+  [[nodiscard]] virtual Result<void> cancel_later(std::uint32_t slot, std::uint32_t generation) = 0;
+  /// Asks the loop to call RequestTable::take_delivery() for the slot, and then the callback. An error: it never will.
+  [[nodiscard]] virtual Result<void> deliver_later(std::uint32_t slot) = 0;
+
+ protected:
+  ~RequestKeeper() = default;
+};
+
 class RequestTable {
  public:
   /// 1 … 131 072 slots. Without a loop nothing would deadlock.
@@ -40,9 +54,30 @@ class RequestTable {
   /// Thread-safe: gives an acquired slot back that was never posted, its reference included.
   void abandon(std::uint32_t slot) noexcept;
 
-  /// Loop thread, once a life: stores the end, wakes waiters. With `seen` (a callback takes it) the slot counts as
-  /// looked at. The slot may be free and reused as soon as this returns.
-  void finish(std::uint32_t slot, const Result<void>& result, bool seen) noexcept;
+  /// Before the operation is handed over: whom its end is told, and what for.
+  void prepare(std::uint32_t slot, const Callback& callback, std::uint64_t user_data) noexcept;
+
+  struct Ended {
+    Callback callback{};  ///< to be called by who ended it; without a function: nobody to call
+    std::uint64_t user_data = 0;
+  };
+  /// Loop thread, once a life: stores the end, wakes waiters. With `seen` (somebody else is told) or a callback the
+  /// slot counts as looked at. The slot may be free and reused as soon as this returns.
+  Ended finish(std::uint32_t slot, const Result<void>& result, bool seen, std::uint64_t bytes = 0) noexcept;
+  /// Loop thread: somebody has asked that this life end, perhaps before its mail came. Its life must not have ended.
+  [[nodiscard]] bool cancel_asked(std::uint32_t slot) const noexcept;
+  /// That life is under way. Loop thread: and stays so until the loop ends it.
+  [[nodiscard]] bool pending(std::uint32_t slot, std::uint32_t generation) const noexcept;
+  struct Delivery {
+    Callback callback{};
+    Completion completion{};
+  };
+  /// As deliver_later() asked, once: the callback and what to tell it. The slot may be free when this returns.
+  [[nodiscard]] Delivery take_delivery(std::uint32_t slot) noexcept;
+  /// Who carries questions; set before the first Request is made.
+  void attach(RequestKeeper& keeper) noexcept { keeper_.store(&keeper, std::memory_order_release); }
+  /// Returns when no thread is inside the keeper, nor will be.
+  void detach() noexcept;
   /// Failures that were freed without anybody having looked. Thread-safe.
   [[nodiscard]] std::uint64_t failed_unseen() const noexcept { return failed_unseen_.load(std::memory_order_relaxed); }
   /// Slots not free; a moment's estimate while others acquire and free. Thread-safe.
@@ -53,13 +88,21 @@ class RequestTable {
   // may be gone when either returns.
 
   /// For one more holder of the same life. False when that life has been looked at (the copy would be invalid) or
-  /// 2^24 - 1 hold it; nothing was added then.
+  /// 2^22 - 1 hold it; nothing was added then.
   [[nodiscard]] bool add_reference(std::uint32_t slot, std::uint32_t generation) noexcept;
   void drop_reference(std::uint32_t slot, std::uint32_t generation) noexcept;
   /// `forked`: in a forked child; nothing was changed, and the reference is still held.
   enum class Look : std::uint8_t { pending, ended, invalid, forked };
   /// When ended: gives the result (code ok: success) and frees the slot, this caller's reference included.
   [[nodiscard]] Look look(std::uint32_t slot, std::uint32_t generation, Error& error) noexcept;
+  /// As Request::cancel().
+  [[nodiscard]] Result<void> cancel(std::uint32_t slot, std::uint32_t generation) noexcept;
+  /// `made`: the callback will be called with the end, perhaps already. `taken`: there is one. `ended`: too late for
+  /// that; the end now belongs to the caller, who asks ended_with() and then, giving its reference away, deliver().
+  enum class Promise : std::uint8_t { made, taken, ended, invalid };
+  [[nodiscard]] Promise promise(std::uint32_t slot, std::uint32_t generation, const Callback& callback) noexcept;
+  [[nodiscard]] Error ended_with(std::uint32_t slot) const noexcept;
+  [[nodiscard]] Result<void> deliver(std::uint32_t slot, std::uint32_t generation) noexcept;
 
   /// Until all, or one, are no longer under way, without looking at the end: that is the caller's. Spins shortly, then
   /// sleeps. DEADLINE_EXCEEDED when `timeout` (negative: no limit) is over, WOULD_DEADLOCK on the loop thread of one
@@ -78,7 +121,7 @@ class RequestTable {
  private:
   struct Slot;
   class FreeList;
-  [[nodiscard]] bool pending(std::uint32_t slot, std::uint32_t generation) const noexcept;
+  class Visit;
   [[nodiscard]] bool mark_waited(std::uint32_t slot, std::uint32_t generation) noexcept;
   [[nodiscard]] Result<void> wait_for_end(std::uint32_t slot, std::uint32_t generation,
                                           const WaitLimit& limit) noexcept;
@@ -100,6 +143,10 @@ class RequestTable {
   std::atomic<std::int64_t> strays_;
   std::atomic<std::uint32_t> any_waiters_{0};  // threads in wait_for_any()
   FutexWord any_events_{0};                    // ends while there were such threads
+  // A visitor counts itself before it reads the keeper, who goes looks at the count after it has cleared that; both
+  // sequentially consistent, so one of them sees the other.
+  std::atomic<RequestKeeper*> keeper_{nullptr};
+  std::atomic<std::uint32_t> visitors_{0};
 };
 
 }  // namespace hixl::runtime
