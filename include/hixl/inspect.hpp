@@ -39,10 +39,11 @@ struct Counters {
   std::uint64_t fallbacks = 0;      ///< peers served by a slower link than the best configured one
   std::uint64_t link_failures = 0;
   std::uint64_t peers_lost = 0;
-  std::uint64_t callback_errors = 0;  ///< exceptions that callbacks threw
-  std::uint64_t hbm_bytes = 0;        ///< emulated device memory in use now
-  std::uint64_t spilled_bytes = 0;    ///< host memory in use now for device memory that did not fit
-  std::uint64_t held_bytes = 0;       ///< of regions that wait, after HELD, for a peer that stands still
+  std::uint64_t callback_errors = 0;      ///< exceptions that callbacks threw
+  std::uint64_t completions_dropped = 0;  ///< ends for a completion queue that was destroyed before
+  std::uint64_t hbm_bytes = 0;            ///< emulated device memory in use now
+  std::uint64_t spilled_bytes = 0;        ///< host memory in use now for device memory that did not fit
+  std::uint64_t held_bytes = 0;           ///< of regions that wait, after HELD, for a peer that stands still
 };
 
 }  // namespace hixl

@@ -24,7 +24,10 @@ struct uv_loop_s;  // libuv's loop, by name only: programs that embed the runtim
 namespace hixl {
 
 /// Owner: the program. Threads: every function may be called from any thread unless it says otherwise.
-/// Completion: as promised per operation. Close: stop(), then destruction; requests may outlive the object.
+/// Completion: as promised per operation. An asynchronous call (*_async) that returns an error has begun nothing and
+/// never calls `done`; else `done` is called once on the loop thread, never inline, with STOPPED if the runtime ends
+/// first. Its errors: INVALID_ARGUMENT (no `done`, a negative time, …), STOPPED, BUSY when the loop has no room. Close:
+/// stop(), then destruction; requests may outlive the object.
 /// Fork: the parent goes on as if nothing had happened. In the child every function of this object and of its requests
 /// answers FORKED at once (those without an error: nothing, or 0), destruction releases nothing, and a new runtime may
 /// be made. A child that forks inside a callback ends or becomes another program there. Where a child keeps sockets
@@ -48,8 +51,9 @@ class Runtime {
   /// One bounded turn (a few hundred messages, timers and events each); never blocks. How much was done; 0 also when
   /// another thread turns at this moment, and inside a callback. Call it again when fd() is readable.
   std::size_t poll() noexcept;
-  /// Stops (on its own thread: blocking, at most 5 s; else: at once, without draining, and not in a callback other than
-  /// the end of stop_async()).
+  /// Stops (on its own thread: blocking, at most 5 s; else: at once, without draining). In a callback of its own it
+  /// returns at once and the rest ends by itself: what is open still gets its callbacks, in at most 5 s; on a host's
+  /// loop as by stop_async(0); turned by hand, as by destruction when that turn ends.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -74,18 +78,19 @@ class Runtime {
   /// Ends a registration (and frees allocated memory): after success no byte of it is read or written by anybody.
   /// Operations that still use it end with STALE. HELD when a stopped peer may still write. Blocking.
   [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout = k_default_timeout);
-  /// The same without blocking: `done` is called once on the loop thread.
-  void deregister_async(const Region& region, Timeout timeout, void (*done)(void* context, const Result<void>& result),
-                        void* context);
+  /// The same without blocking.
+  [[nodiscard]] Result<void> deregister_async(const Region& region, Timeout timeout,
+                                              void (*done)(void* context, const Result<void>& result), void* context);
 
   // ---- addresses ----
   /// Publishes `mine` to every rank of `with` and learns theirs. Both sides call it; no order is needed, and ranks
   /// may come late. One answer a rank, failed ones with the reason. Also prepares the links. Blocking.
   [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, std::span<const Rank> with,
                                                     Timeout timeout = k_default_timeout);
-  /// The same without blocking: `done` is called once on the loop thread.
-  void exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                      void (*done)(void* context, std::vector<PeerAddresses>&& answers), void* context);
+  /// The same without blocking.
+  [[nodiscard]] Result<void> exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                                            void (*done)(void* context, std::vector<PeerAddresses>&& answers),
+                                            void* context);
 
   // ---- transfers. Unordered among each other; see docs/ordering.md. ----
   [[nodiscard]] Result<Request> put(const void* local, const RemoteAddress& remote, std::uint64_t size,
@@ -132,16 +137,17 @@ class Runtime {
   [[nodiscard]] Result<Request> fence(Rank rank, const OpOptions& options = {});
   /// A flush of all ranks.
   [[nodiscard]] Result<void> quiet(Timeout timeout = k_default_timeout);
-  /// The same without blocking: `done` is called once, on the loop thread but for errors of the call itself.
-  void quiet_async(Timeout timeout, void (*done)(void* context, const Result<void>& result), void* context);
+  /// The same without blocking.
+  [[nodiscard]] Result<void> quiet_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
+                                         void* context);
 
   // ---- groups ----
   /// All ranks of `ranks` (empty: the whole world). Nobody leaves before the last has entered; on DEADLINE_EXCEEDED
   /// the error names the missing ranks, on PEER_LOST the dead one. Blocking.
   [[nodiscard]] Result<void> barrier(Timeout timeout = k_default_timeout, std::span<const Rank> ranks = {});
-  /// The same without blocking: `done` is called once on the loop thread.
-  void barrier_async(std::span<const Rank> ranks, Timeout timeout,
-                     void (*done)(void* context, const Result<void>& result), void* context);
+  /// The same without blocking.
+  [[nodiscard]] Result<void> barrier_async(std::span<const Rank> ranks, Timeout timeout,
+                                           void (*done)(void* context, const Result<void>& result), void* context);
 
   // ---- seeing inside ----
   [[nodiscard]] Counters counters() const;
@@ -150,8 +156,10 @@ class Runtime {
   /// Ends everything: tells the peers, drains until `timeout`, then fences the rest. Blocking form: not on the loop
   /// thread (WOULD_DEADLOCK). A second call gives the first one's answer.
   [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
-  /// The same as an operation, for a host's loop and for poll(): the host keeps turning until `done` has been called.
-  void stop_async(Timeout timeout, void (*done)(void* context, const Result<void>& result), void* context);
+  /// The same without blocking; the way on a host's loop and for poll(): the host keeps turning until `done` has been
+  /// called. STOPPED when that is over already.
+  [[nodiscard]] Result<void> stop_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
+                                        void* context);
 
  private:
   class State;

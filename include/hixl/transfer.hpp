@@ -11,10 +11,15 @@
 
 namespace hixl {
 
+class CompletionQueue;
+
 struct OpOptions {
+  /// 0: nothing is moved, it ends with DEADLINE_EXCEEDED. Other negative times than k_default_timeout:
+  /// INVALID_ARGUMENT.
   Timeout timeout = k_default_timeout;
-  Callback callback{};          ///< with a callback the slot frees itself at the end
-  std::uint64_t user_data = 0;  ///< handed to the callback
+  Callback callback{};               ///< with a callback the slot frees itself at the end
+  std::uint64_t user_data = 0;       ///< handed to the callback and the queue
+  CompletionQueue* queue = nullptr;  ///< the end is put there too; BUSY when all its places are taken
 };
 
 /// Entries of one batch; a larger one is INVALID_ARGUMENT. Each costs about 100 bytes until the batch has ended.

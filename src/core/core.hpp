@@ -5,7 +5,7 @@
 //
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
 // (many ranges in one operation), core_order.cpp (fence, flush, quiet), core_lane.cpp (express lane), core_memory.cpp
-// (regions), core_calls.cpp (exchange, deregister, barrier, looking inside).
+// (regions), core_calls.cpp (exchange, deregister, barrier, looking inside), core_wait.cpp (ends and who is told).
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 
 #include <hixl/runtime.hpp>
 
+#include "core/queue_state.hpp"
 #include "core/self_actor.hpp"
 #include "core/waiting.hpp"
 #include "group/barrier.hpp"
@@ -31,15 +32,13 @@ namespace hixl::core {
 /// Of operations that belong to the loop itself, not to a request.
 inline constexpr std::uint32_t k_no_slot = 0xffffffffU;
 
-/// Work handed to the loop by a caller. `run` is called once on the loop thread; when the loop has ended `refuse` is
-/// called instead, on some thread.
+/// Work handed to the loop by a caller. One of the two is called, once, on the loop thread and never inside call(). The
+/// loop's thread may have ended: then by who ends the runtime, before its end is told.
 class LoopCall {
  public:
+  virtual ~LoopCall() = default;
   virtual void run() = 0;
-  virtual void refuse() = 0;
-
- protected:
-  ~LoopCall() = default;
+  virtual void refuse() = 0;  ///< the loop has come to its end
 };
 
 /// What a runtime is made of beyond its options; tests and the simulator bring their own.
@@ -51,11 +50,15 @@ struct Parts {
 
 class Core final : private peer::PeerListener,
                    private runtime::MailTarget,
+                   private runtime::RequestKeeper,
                    private group::MembershipEvents,
                    private runtime::Timer {
  public:
   [[nodiscard]] static Result<std::unique_ptr<Core>> create(const RuntimeOptions& options, Parts parts);
   ~Core();
+  /// The program's last word: destroys it, unless a callback of its own is just running. Then it ends by itself: with a
+  /// loop thread of its own as by stop(5 s), on a host's loop as by stop_async(0).
+  static void let_go(std::unique_ptr<Core> core);
 
   [[nodiscard]] const RuntimeOptions& options() const noexcept { return options_; }
   [[nodiscard]] Incarnation incarnation() const noexcept { return services_->incarnation; }
@@ -88,16 +91,19 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<Region> allocate(std::size_t size, const AllocateOptions& options);
   [[nodiscard]] Result<void> copy(const Region& region, std::uint64_t offset, void* in_or_out, std::uint64_t size,
                                   TransferVerb verb);
-  void deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
-  void exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
-  void barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
-  void quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  // The asynchronous ones: an error means that nothing was begun and `done` will never be called.
+  [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
+                                        void* context);
+  [[nodiscard]] Result<void> exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                                      void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
+  [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
+                                     void (*done)(void*, const Result<void>&), void* context);
+  [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
                                                   Timeout timeout);
   [[nodiscard]] Counters counters();
   [[nodiscard]] std::vector<LinkInfo> links();
-  void stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  [[nodiscard]] Result<void> stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> stop_and_join(Timeout timeout);
 
   [[nodiscard]] bool on_loop_thread() const noexcept { return loop_->on_loop_thread(); }
@@ -110,7 +116,7 @@ class Core final : private peer::PeerListener,
 
  private:
   enum class Life : std::uint8_t { running, stopping, stopped };
-  enum MailKind : std::uint32_t { k_mail_operation, k_mail_call };
+  enum MailKind : std::uint32_t { k_mail_operation, k_mail_call, k_mail_cancel, k_mail_deliver };
 
   explicit Core(const RuntimeOptions& options, Parts parts);
   [[nodiscard]] Result<void> build();
@@ -121,6 +127,7 @@ class Core final : private peer::PeerListener,
 
   void on_mail(const runtime::Mail& mail) override;
   void start_operation(peer::Operation& operation);
+  [[nodiscard]] std::optional<Error> over_before_start(const peer::Operation& operation) const;
   void on_operation_end(peer::Operation& operation, const Result<void>& result) override;
   void on_barrier(Rank from, const wire::Barrier& message) override;
   void on_peer_down(Rank rank, const Error& why) override;
@@ -154,14 +161,22 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> fill_transfer(std::uint32_t slot, TransferVerb verb, const void* local,
                                            const RemoteAddress& remote, std::uint64_t size, const Signal* signal,
                                            const OpOptions& options);
-  [[nodiscard]] Result<Request> submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired);
+  [[nodiscard]] Result<Request> submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired,
+                                       const OpOptions& options);
+  [[nodiscard]] Result<void> hand_over(peer::Operation& operation, const OpOptions& options);
   [[nodiscard]] std::optional<Result<void>> try_lane(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                                      std::uint64_t size);
   [[nodiscard]] bool lane_open(Rank rank) const noexcept;
   [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                         std::uint64_t size, Timeout timeout);
-  /// Hands a call to the loop; runs it here when this is the loop's thread.
-  void call(LoopCall& call);
+  /// STOPPED, BUSY: neither of its ends will be called.
+  [[nodiscard]] Result<void> call(std::unique_ptr<LoopCall> call);
+  /// The same for a question that must be answered: STOPPED only when the runtime's end is complete.
+  [[nodiscard]] bool call_to_the_end(std::unique_ptr<LoopCall> call);
+  void on_call(LoopCall& call);
+  /// Later mail may no longer count on the loop; what came before is answered.
+  void end_calls();
+  void set_stopped();
   /// Between two tries of a thread that waits for room.
   void give_way() noexcept;
   [[nodiscard]] Result<std::uint64_t> turn_for_signal(const memory::Pin& pin, const std::byte* word, Compare compare,
@@ -169,6 +184,15 @@ class Core final : private peer::PeerListener,
   void drain_after_end();
   void drain_late();
   [[nodiscard]] bool came_too_late(peer::Operation& operation);
+
+  // ---- ends and who is told (core_wait.cpp) ----
+  [[nodiscard]] Result<void> cancel_later(std::uint32_t slot, std::uint32_t generation) override;
+  [[nodiscard]] Result<void> deliver_later(std::uint32_t slot) override;
+  void cancel_operation(std::uint32_t slot, std::uint32_t generation);
+  void deliver(std::uint32_t slot);
+  /// Runs a piece of the program on the loop; what it throws is counted and goes no further.
+  template <class Program>
+  void tell(Program&& program) noexcept;
   void callback_threw() noexcept;
 
   struct Release;
@@ -180,6 +204,7 @@ class Core final : private peer::PeerListener,
   void close_hosted();
   void count_links(Counters& counters);
   void count_memory(Counters& counters) const;
+  [[nodiscard]] Counters look();
 
   RuntimeOptions options_;
   Parts parts_;
@@ -191,7 +216,8 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<memory::RegionTable> regions_;
   std::unique_ptr<memory::SignalPage> signals_;
   std::unique_ptr<peer::Operation[]> operations_;
-  memory::PrivatePages inline_bytes_;  // max_inline a slot
+  memory::PrivatePages inline_bytes_;           // max_inline a slot
+  std::unique_ptr<QueuePlace[]> queue_places_;  // a slot's; the poster's, then the loop's, as the operation
   memory::PostingOrder self_order_;
 
   // Loop, on cache lines of its own: callers read what is above with every post.
@@ -211,7 +237,12 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<runtime::Listener> tcp_listener_;
   wire::Endpoints endpoints_{};
   std::vector<std::unique_ptr<Release>> releases_;
-  std::size_t quiets_ = 0;  // open ones
+  std::size_t quiets_ = 0;     // open ones
+  std::uint32_t telling_ = 0;  // pieces of the program that are running on the loop
+
+  std::atomic<std::uint64_t> callback_errors_{0};
+  std::mutex calls_mutex_;   // makes a call's post and the loop's last look exclude each other; held for a post at most
+  bool calls_over_ = false;  // calls_mutex_
 
   // Joining and stopping.
   std::mutex joined_mutex_;  // guards joined_request_
@@ -231,6 +262,17 @@ class Core final : private peer::PeerListener,
   Counters last_counters_{};
   bool driver_stopped_ = false;
 };
+
+template <class Program>
+void Core::tell(Program&& program) noexcept {
+  telling_ += 1;
+  try {
+    program();
+  } catch (...) {
+    callback_threw();
+  }
+  telling_ -= 1;
+}
 
 template <class Post>
 Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {

@@ -52,9 +52,7 @@ Result<Request> Core::post_filled(Rank rank, const OpOptions& options, Fill&& fi
   operation.kind = peer::Operation::Kind::transfer;
   operation.rank = rank;
   operation.deadline = *deadline;
-  operation.callback = options.callback;
-  operation.user_data = options.user_data;
-  return submit(operation, *acquired);
+  return submit(operation, *acquired, options);
 }
 
 /// Entries of one region share its pin.

@@ -2,6 +2,7 @@
 //
 // Core's calls that run on the loop: exchange, deregister, barrier, looking inside.
 #include <algorithm>
+#include <functional>
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
@@ -12,69 +13,47 @@ namespace hixl::core {
 
 namespace {
 
-/// A call made of one function, for calls whose caller waits or whose state lives elsewhere.
+/// A call made of two functions.
 template <class Run, class Refuse>
 class FunctionCall final : public LoopCall {
  public:
   FunctionCall(Run run, Refuse refuse) : run_(std::move(run)), refuse_(std::move(refuse)) {}
-  void run() override {
-    run_();
-    delete this;
-  }
-  void refuse() override {
-    refuse_();
-    delete this;
-  }
+  void run() override { run_(); }
+  void refuse() override { refuse_(); }
 
  private:
-  ~FunctionCall() = default;
   Run run_;
   Refuse refuse_;
 };
 
 template <class Run, class Refuse>
-LoopCall& make_call(Run run, Refuse refuse) {
-  return *new FunctionCall<Run, Refuse>(std::move(run), std::move(refuse));
+std::unique_ptr<LoopCall> make_call(Run run, Refuse refuse) {
+  return std::make_unique<FunctionCall<Run, Refuse>>(std::move(run), std::move(refuse));
+}
+
+template <class Done>
+Result<void> check_done(Done* done) {
+  if (done != nullptr) return {};
+  return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
 }
 
 }  // namespace
 
-void Core::call(LoopCall& call) {
-  if (life_.load(std::memory_order_seq_cst) == Life::stopped) {
-    call.refuse();
-    return;
-  }
-  if (on_loop_thread()) {
-    // After the end nothing takes mail out any more while this thread is here.
-    stop_stage_ == StopStage::ended ? call.refuse() : call.run();
-    return;
-  }
-  if (!loop_->mailbox().post(
-          {.target = this, .kind = k_mail_call, .a = 0, .b = reinterpret_cast<std::uint64_t>(&call)})) {
-    call.refuse();
-    return;
-  }
-  if (life_.load(std::memory_order_seq_cst) == Life::stopped) drain_late();
-}
-
 // ---- memory ----
 
-void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
-  if (forked()) {
-    done(context, admit());
-    return;
-  }
+Result<void> Core::deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
+                              void* context) {
+  if (forked()) return admit();
+  if (const auto valid = check_done(done); !valid) return valid;
   const auto deadline = deadline_of(timeout);
-  if (!deadline) {
-    done(context, fail(deadline.error()));
-    return;
-  }
-  call(make_call(
-      [this, region, deadline = *deadline, done, context] {
+  if (!deadline) return fail(deadline.error());
+  const auto end = [this, done, context](const Result<void>& result) { tell([&] { done(context, result); }); };
+  return call(make_call(
+      [this, region, deadline = *deadline, done, context, end] {
         const auto own = find_own(region);
         const auto closed = own ? regions_->close(region.key) : Result<bool>(fail(own.error()));
         if (!closed || !*closed) {
-          done(context, closed ? Result<void>() : Result<void>(fail(closed.error())));
+          end(closed ? Result<void>() : Result<void>(fail(closed.error())));
           return;
         }
         auto release = std::make_unique<Release>();
@@ -87,7 +66,7 @@ void Core::deregister(const Region& region, Timeout timeout, void (*done)(void*,
         for (const auto& actor : directory_->peers()) actor->end_operations_on(region.key.id);
         loop_->start_after(*this, Duration{});
       },
-      [done, context] { done(context, fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
+      [end] { end(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
 }
 
 Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::uint64_t value, Timeout timeout) {
@@ -147,12 +126,11 @@ Result<std::uint64_t> Core::turn_for_signal(const memory::Pin& pin, const std::b
 
 namespace {
 
-/// Collects the answers of one exchange; the last one tells the caller.
+/// Collects the answers of one exchange; the last one ends it.
 struct ExchangeCall {
   std::vector<PeerAddresses> answers;
   std::size_t missing = 0;
-  void (*done)(void*, std::vector<PeerAddresses>&&) = nullptr;
-  void* context = nullptr;
+  std::function<void(std::vector<PeerAddresses>&&)> end;
   struct Place {
     ExchangeCall* call;
     std::size_t index;
@@ -165,38 +143,42 @@ struct ExchangeCall {
   }
   void finish_one() {
     if (--missing > 0) return;
-    done(context, std::move(answers));
+    end(std::move(answers));
     delete this;
   }
 };
 
 }  // namespace
 
-void Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                    void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
-  auto* collect = new ExchangeCall;
-  collect->done = done;
-  collect->context = context;
+Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+  if (const auto valid = check_done(done); !valid) return valid;
+  if (const auto admitted = admit(); !admitted) return admitted;
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  auto collect = std::make_unique<ExchangeCall>();
+  collect->end = [this, done, context](std::vector<PeerAddresses>&& answers) {
+    tell([&] { done(context, std::move(answers)); });
+  };
   collect->answers.resize(with.size());
   collect->places.resize(with.size());
   collect->missing = with.size() + 1;  // one more, so that the end comes after the start
   for (std::size_t i = 0; i < with.size(); ++i) {
     collect->answers[i].rank = with[i];
-    collect->places[i] = {collect, i};
+    collect->places[i] = {collect.get(), i};
   }
-  const auto refuse_all = [collect](const Error& error) {
+  const auto refuse_all = [collect = collect.get()](const Error& error) {
     for (PeerAddresses& answer : collect->answers) answer.result = fail(error);
     collect->missing = 1;
     collect->finish_one();
   };
-  const auto admitted = admit();
-  const auto deadline = deadline_of(timeout);
-  if (!admitted || !deadline) {
-    refuse_all(!admitted ? admitted.error() : deadline.error());
-    return;
-  }
-  call(make_call(
-      [this, collect, regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline, refuse_all] {
+  const auto begun = call(make_call(
+      [this, collect = collect.get(), regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline,
+       refuse_all] {
+        if (stop_stage_ >= StopStage::closing) {
+          refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown}));
+          return;
+        }
         std::vector<wire::RegionDescriptor> descriptors;
         std::vector<RemoteRegion> own;
         for (const Region& region : regions) {
@@ -249,32 +231,45 @@ void Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Ti
         collect->finish_one();
       },
       [refuse_all] { refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown})); }));
+  if (begun) static_cast<void>(collect.release());  // by its last answer
+  return begun;
 }
 
 // ---- barrier ----
 
-void Core::barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&),
-                   void* context) {
+Result<void> Core::barrier(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&),
+                           void* context) {
+  if (const auto valid = check_done(done); !valid) return valid;
+  if (const auto admitted = admit(); !admitted) return admitted;
   std::vector<Rank> members(ranks.begin(), ranks.end());
   if (members.empty()) {
     members.resize(options_.world_size);
     for (Rank rank = 0; rank < options_.world_size; ++rank) members[rank] = rank;
   }
-  Result<void> valid = admit();
   for (const Rank rank : members) {
-    if (valid) valid = check_rank(rank);
+    if (const auto valid = check_rank(rank); !valid) return valid;
   }
   const auto deadline = deadline_of(timeout);
-  if (valid && !deadline) valid = fail(deadline.error());
-  if (!valid) {
-    done(context, valid);
-    return;
-  }
-  call(make_call(
-      [this, members = std::move(members), deadline = *deadline, done, context] {
-        barrier_->enter({.ranks = members, .deadline = deadline, .done = done, .context = context});
+  if (!deadline) return fail(deadline.error());
+  struct Entered {
+    Core& core;
+    void (*done)(void*, const Result<void>&);
+    void* context;
+    static void end(void* at, const Result<void>& result) {
+      const std::unique_ptr<Entered> self(static_cast<Entered*>(at));
+      self->core.tell([&] { self->done(self->context, result); });
+    }
+  };
+  auto entered = std::make_unique<Entered>(Entered{*this, done, context});
+  const Error stopped(ErrorCode::stopped, {.stage = Stage::barrier});
+  const auto begun = call(make_call(
+      [this, members = std::move(members), deadline = *deadline, entered = entered.get(), stopped] {
+        if (stop_stage_ >= StopStage::closing) return Entered::end(entered, fail(stopped));
+        barrier_->enter({.ranks = members, .deadline = deadline, .done = Entered::end, .context = entered});
       },
-      [done, context] { done(context, fail(ErrorCode::stopped, {.stage = Stage::barrier})); }));
+      [entered = entered.get(), stopped] { Entered::end(entered, fail(stopped)); }));
+  if (begun) static_cast<void>(entered.release());  // by its end
+  return begun;
 }
 
 // ---- looking inside ----
@@ -283,31 +278,41 @@ void Core::count_links(Counters& counters) {
   for (const auto& actor : directory_->peers()) actor->count(counters);
 }
 
+/// On the loop, or after its end.
+Counters Core::look() {
+  Counters now = last_counters_;
+  if (stop_stage_ != StopStage::ended) {
+    now = counters_;
+    count_links(now);
+    now.failed_unseen = requests_->failed_unseen();
+    count_memory(now);
+  }
+  now.callback_errors = callback_errors_.load(std::memory_order_relaxed);
+  return now;
+}
+
 Counters Core::counters() {
   if (forked()) return {};
+  if (on_loop_thread()) return look();
   Waiting<Counters> waiting;
-  call(make_call(
-      [this, &waiting] {
-        Counters now = counters_;
-        count_links(now);
-        now.failed_unseen = requests_->failed_unseen();
-        count_memory(now);
-        waiting.give(now);
-      },
-      [this, &waiting] { waiting.give(last_counters_); }));
+  const auto answer = [this, &waiting] { waiting.give(look()); };
+  if (!call_to_the_end(make_call(answer, answer))) return look();
   return waiting.wait(*loop_->thread());
 }
 
 std::vector<LinkInfo> Core::links() {
   if (forked()) return {};
+  const auto look = [this] {
+    std::vector<LinkInfo> links;
+    if (stop_stage_ != StopStage::ended) {
+      for (const auto& actor : directory_->peers()) actor->describe(links);
+    }
+    return links;
+  };
+  if (on_loop_thread()) return look();
   Waiting<std::vector<LinkInfo>> waiting;
-  call(make_call(
-      [this, &waiting] {
-        std::vector<LinkInfo> links;
-        for (const auto& actor : directory_->peers()) actor->describe(links);
-        waiting.give(std::move(links));
-      },
-      [&waiting] { waiting.give({}); }));
+  const auto answer = [&look, &waiting] { waiting.give(look()); };
+  if (!call_to_the_end(make_call(answer, answer))) return {};
   return waiting.wait(*loop_->thread());
 }
 

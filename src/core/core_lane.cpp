@@ -27,14 +27,18 @@ RemoteAddress advanced(RemoteAddress address, std::uint64_t bytes) noexcept {
 Result<void> Core::transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
                                  Timeout timeout) {
   if (const auto admitted = admit(); !admitted) return admitted;
-  if (size <= k_lane_bytes_max) {
+  if (timeout < Timeout{} && timeout != k_default_timeout) {
+    return fail(ErrorCode::invalid_argument, {.rank = remote.rank, .stage = Stage::options});
+  }
+  if (timeout == Timeout{}) {
+    // Over before it began, whichever way it would have taken.
+  } else if (size <= k_lane_bytes_max) {
     if (auto done = try_lane(verb, local, remote, size)) return *done;
   } else if (!on_loop_thread() && lane_open(remote.rank)) {
     return copy_along(verb, local, remote, size, timeout);
   }
-  return post_and_wait(timeout, [&](Timeout left) {
-    return post(verb, local, remote, size, nullptr, OpOptions{.timeout = left, .callback = {}, .user_data = 0});
-  });
+  return post_and_wait(
+      timeout, [&](Timeout left) { return post(verb, local, remote, size, nullptr, OpOptions{.timeout = left}); });
 }
 
 bool Core::lane_open(Rank rank) const noexcept {
@@ -57,8 +61,7 @@ Result<void> Core::copy_along(TransferVerb verb, const void* local, const Remote
   const auto* bytes = static_cast<const std::byte*>(local);
   const auto time_left = [&] { return std::max<Duration>(*deadline - loop_->port().now(), Duration{}); };
   const auto post_from = [&](std::uint64_t offset, std::uint64_t count, Timeout left) {
-    return post(verb, bytes + offset, advanced(remote, offset), count, nullptr,
-                OpOptions{.timeout = left, .callback = {}, .user_data = 0});
+    return post(verb, bytes + offset, advanced(remote, offset), count, nullptr, OpOptions{.timeout = left});
   };
   std::uint64_t mine = size;
   Request theirs;

@@ -124,7 +124,7 @@ void Core::release_step() {
       if (!clear) {
         if (loop_->now() >= release.deadline && release.done != nullptr) {
           regions_->hold(release.key);
-          release.tell(fail(ErrorCode::held, {.rank = options_.rank, .stage = Stage::memory}));
+          tell([&] { release.tell(fail(ErrorCode::held, {.rank = options_.rank, .stage = Stage::memory})); });
         }
         waits = true;
         ++i;
@@ -143,7 +143,7 @@ void Core::release_step() {
     }
     const std::unique_ptr<Release> done = std::move(releases_[i]);
     releases_.erase(releases_.begin() + static_cast<std::ptrdiff_t>(i));
-    done->tell({});
+    tell([&] { done->tell({}); });
   }
   if (!releases_.empty()) loop_->start_after(*this, waits ? Duration(k_release_step) : Duration{});
 }

@@ -51,10 +51,8 @@ Result<Request> Core::post_order(peer::Operation::Kind kind, Rank rank, const Op
   operation.kind = kind;
   operation.rank = rank;
   operation.deadline = *deadline;
-  operation.callback = options.callback;
-  operation.user_data = options.user_data;
   operation.place = order == nullptr ? 0 : order->begin();
-  auto request = submit(operation, *acquired);
+  auto request = submit(operation, *acquired, options);
   if (order != nullptr) order->sent();
   if (!request && memory != nullptr) memory->gate.end_order();
   return request;
@@ -62,42 +60,41 @@ Result<Request> Core::post_order(peer::Operation::Kind kind, Rank rank, const Op
 
 // ---- quiet: a flush of every rank that anything was done with ----
 
-void Core::quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
-  Result<void> valid = admit();
-  const auto deadline = deadline_of(timeout);
-  if (valid && !deadline) valid = fail(deadline.error());
-  if (!valid) {
-    done(context, valid);
-    return;
-  }
+Result<void> Core::quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  if (const auto admitted = admit(); !admitted) return admitted;
+  if (done == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+  auto deadline = deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  if (timeout == Timeout{}) *deadline = Instant::min();  // over when its mail is read
   class Start final : public LoopCall {
    public:
     Start(Core& core, Instant deadline, void (*done)(void*, const Result<void>&), void* context)
         : core_(core), deadline_(deadline), done_(done), context_(context) {}
-    void run() override {
-      core_.start_quiet(deadline_, done_, context_);
-      delete this;
-    }
+    void run() override { core_.start_quiet(deadline_, done_, context_); }
     void refuse() override {
-      done_(context_, fail(ErrorCode::stopped, {.rank = core_.options_.rank, .stage = Stage::shutdown}));
-      delete this;
+      core_.tell(
+          [&] { done_(context_, fail(ErrorCode::stopped, {.rank = core_.options_.rank, .stage = Stage::shutdown})); });
     }
 
    private:
-    ~Start() = default;
     Core& core_;
     const Instant deadline_;
     void (*const done_)(void*, const Result<void>&);
     void* const context_;
   };
-  call(*new Start(*this, *deadline, done, context));
+  return call(std::make_unique<Start>(*this, *deadline, done, context));
 }
 
 void Core::start_quiet(Instant deadline, void (*done)(void*, const Result<void>&), void* context) {
-  if (stop_stage_ >= StopStage::closing || quiets_ == k_quiets_max) {
-    const bool stopped = stop_stage_ >= StopStage::closing;
-    done(context, fail(stopped ? ErrorCode::stopped : ErrorCode::busy,
-                       {.rank = options_.rank, .stage = Stage::fence, .limit = stopped ? 0 : k_quiets_max}));
+  const ErrorCode refused = stop_stage_ >= StopStage::closing ? ErrorCode::stopped
+                            : deadline <= loop_->now()        ? ErrorCode::deadline_exceeded
+                            : quiets_ == k_quiets_max         ? ErrorCode::busy
+                                                              : ErrorCode::ok;
+  if (refused != ErrorCode::ok) {
+    const Result<void> result = fail(refused, {.rank = options_.rank,
+                                               .stage = Stage::fence,
+                                               .limit = refused == ErrorCode::busy ? std::uint64_t{k_quiets_max} : 0});
+    tell([&] { done(context, result); });
     return;
   }
   quiets_ += 1;
@@ -106,7 +103,7 @@ void Core::start_quiet(Instant deadline, void (*done)(void*, const Result<void>&
     peer::Operation& operation = quiet->flushes.emplace_back();
     operation.kind = peer::Operation::Kind::flush;
     operation.slot = k_no_slot;
-    operation.user_data = reinterpret_cast<std::uint64_t>(quiet);
+    operation.part_of = quiet;
     operation.rank = rank;
     operation.deadline = deadline;
     operation.place = order.begin();
@@ -124,7 +121,7 @@ void Core::start_quiet(Instant deadline, void (*done)(void*, const Result<void>&
 }
 
 void Core::on_quiet_part(peer::Operation& operation, const Result<void>& result) {
-  auto* quiet = reinterpret_cast<Quiet*>(operation.user_data);
+  auto* quiet = static_cast<Quiet*>(operation.part_of);
   if (quiet->result && !result) quiet->result = result;
   if (--quiet->open > 0) return;
   quiets_ -= 1;
@@ -132,7 +129,7 @@ void Core::on_quiet_part(peer::Operation& operation, const Result<void>& result)
   const auto done = quiet->done;
   void* const context = quiet->context;
   delete quiet;
-  done(context, told);
+  tell([&] { done(context, told); });
 }
 
 }  // namespace hixl::core

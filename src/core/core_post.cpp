@@ -3,6 +3,8 @@
 // Core's posting side: checks and hands over. Every check is made before a byte moves or a slot is taken.
 #include <algorithm>
 
+#include <hixl/completion_queue.hpp>
+
 #include "base/assert.hpp"
 #include "core/checks.hpp"
 #include "core/core.hpp"
@@ -160,7 +162,7 @@ Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAdd
     requests_->abandon(acquired->slot);
     return fail(filled.error());
   }
-  return submit(operations_[acquired->slot], *acquired);
+  return submit(operations_[acquired->slot], *acquired, options);
 }
 
 /// Writes the operation in place: a copy on the stack that is read back in wider pieces than it was written in would
@@ -189,65 +191,77 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
   operation.kind = peer::Operation::Kind::transfer;
   operation.rank = remote.rank;
   operation.deadline = *deadline;
-  operation.callback = options.callback;
-  operation.user_data = options.user_data;
   return {};
 }
 
-Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired) {
+/// Takes the queue's place and mails the operation. An error: nobody will look at it, and the place is free again.
+Result<void> Core::hand_over(peer::Operation& operation, const OpOptions& options) {
+  const std::uint32_t slot = operation.slot;
+  QueuePlace& place = queue_places_[slot];
+  if (options.queue != nullptr) {
+    const auto reserved = options.queue->state_->reserve(loop_->thread());
+    if (!reserved) return fail(reserved.error());
+    place = {options.queue->state_, *reserved};
+  }
+  requests_->prepare(slot, options.callback, options.user_data);
+  Result<void> posted;
+  if (!loop_->mailbox().post(this, k_mail_operation, slot, 0)) {
+    posted = fail(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
+  } else if (life_.load(std::memory_order_seq_cst) == Life::stopped && came_too_late(operation)) {
+    posted = fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+  }
+  if (!posted && place.queue) std::exchange(place, {}).queue->give_back(place.place);
+  return posted;
+}
+
+Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired,
+                             const OpOptions& options) {
   operation.slot = acquired.slot;
+  // Before all that the loop's clock can show, so that it is over when its mail is read.
+  if (options.timeout == Timeout{}) operation.deadline = Instant::min();
   if (!operation.is_order()) {
     if (const auto* order = posting_order(operation.rank); order != nullptr) {
       operation.place = order->place_of_transfer();
     }
   }
-  if (!loop_->mailbox().post(this, k_mail_operation, acquired.slot, 0)) {
+  if (const auto handed = hand_over(operation, options); !handed) {
     operation.reset();
     requests_->abandon(acquired.slot);
-    return fail(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
-  }
-  if (life_.load(std::memory_order_seq_cst) == Life::stopped && came_too_late(operation)) {
-    operation.reset();
-    requests_->abandon(acquired.slot);
-    return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+    return fail(handed.error());
   }
   return Result<Request>(tl::in_place, *requests_, acquired.slot, acquired.generation);
 }
 
+/// Cancelled on its way here, or its time is over: nothing of it begins. Its actor has to know of it all the same,
+/// since its end has its place among the others', and a fence orders also when its request is over.
+std::optional<Error> Core::over_before_start(const peer::Operation& operation) const {
+  if (requests_->cancel_asked(operation.slot)) {
+    return Error(ErrorCode::cancelled, {.rank = operation.rank, .stage = Stage::transfer});
+  }
+  if (operation.deadline <= loop_->now()) {
+    return Error(ErrorCode::deadline_exceeded,
+                 {.rank = operation.rank, .stage = Stage::transfer, .length = operation.total_bytes()});
+  }
+  return std::nullopt;
+}
+
 void Core::start_operation(peer::Operation& operation) {
+  operation.started = true;
   if (stop_stage_ >= StopStage::closing) {
     on_operation_end(operation, fail(ErrorCode::stopped, {.rank = operation.rank, .stage = Stage::shutdown}));
     return;
   }
   counters_.coalesced += operation.plan.coalesced();
+  const std::optional<Error> over = over_before_start(operation);
+  const Error* const why = over ? &*over : nullptr;
   if (operation.rank == options_.rank) {
-    self_->post(operation);
+    self_->post(operation, why);
     return;
   }
   if (peer::PeerActor* actor = directory_->peer(operation.rank); actor != nullptr) {
-    actor->post(operation);
+    actor->post(operation, why);
   } else {
     on_operation_end(operation, fail(ErrorCode::limit_reached, {.rank = operation.rank, .limit = options_.peers_max}));
-  }
-}
-
-void Core::on_operation_end(peer::Operation& operation, const Result<void>& result) {
-  if (operation.slot == k_no_slot) {
-    on_quiet_part(operation, result);
-    return;
-  }
-  const Callback callback = operation.callback;
-  const Completion completion{.result = result, .user_data = operation.user_data, .bytes = operation.executed_bytes};
-  const std::uint32_t slot = operation.slot;
-  counters_.operations += 1;
-  if (!result) counters_.failed += 1;
-  operation.reset();
-  requests_->finish(slot, result, callback.function != nullptr);
-  if (callback.function == nullptr) return;
-  try {
-    callback.function(callback.context, completion);
-  } catch (...) {
-    callback_threw();
   }
 }
 

@@ -19,7 +19,7 @@ namespace hixl::core {
 
 namespace {
 
-/// Mail beyond one message a slot: calls of threads that wait (exchange, deregister, …).
+/// Mail beyond two messages a slot (its post, and a cancel or a late callback): calls (exchange, deregister, …).
 constexpr std::size_t k_call_mail = 1024;
 
 std::uint64_t system_seed() {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Core>> Core::create(const RuntimeOptions& options, Parts 
   std::unique_ptr<Core> core(new Core(options, std::move(parts)));
   if (const auto built = core->build(); !built) {
     core->teardown();
-    core->life_ = Life::stopped;
+    core->set_stopped();
     core->stop_stage_ = StopStage::ended;
     core->driver_stopped_ = true;
     return fail(built.error());
@@ -75,13 +75,16 @@ Core::Core(const RuntimeOptions& options, Parts parts)
       seed_(options.seed != 0 ? options.seed : system_seed()) {}
 
 Result<void> Core::build() {
-  loop_ = std::make_unique<runtime::Loop>(parts_.driver->port(), seed_, options_.requests_max + k_call_mail);
+  loop_ = std::make_unique<runtime::Loop>(parts_.driver->port(), seed_,
+                                          2 * std::size_t{options_.requests_max} + k_call_mail);
   if (parts_.driver->own_thread() && options_.poll != PollMode::event) {
     // Where the kernel does not offer it, posts are somewhat slower.
     static_cast<void>(loop_->mailbox().wakeup().let_sleeper_pay());
   }
   requests_ = std::make_unique<runtime::RequestTable>(options_.requests_max, loop_.get());
+  requests_->attach(*this);
   operations_ = std::make_unique<peer::Operation[]>(options_.requests_max);
+  queue_places_ = std::make_unique<QueuePlace[]>(options_.requests_max);
   inline_bytes_ = memory::PrivatePages(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
   if (inline_bytes_.data() == nullptr) {
     return fail(ErrorCode::no_memory, {.rank = options_.rank, .stage = Stage::memory, .os_error = ENOMEM});
@@ -196,10 +199,16 @@ void Core::on_joined(const Result<void>& result) { finish_joined(result); }
 void Core::finish_joined(const Result<void>& result) {
   if (!joined_pending_) return;
   joined_pending_ = false;
-  const std::scoped_lock lock(joined_mutex_);
-  joined_request_ = Request();  // whoever holds a copy sees the end in the slot
-  requests_->finish(joined_slot_, result, true);
-  joined_request_ = Request::ended(result);
+  runtime::RequestTable::Ended ended;
+  {
+    const std::scoped_lock lock(joined_mutex_);
+    joined_request_ = Request();  // whoever holds a copy sees the end in the slot
+    ended = requests_->finish(joined_slot_, result, true);
+    joined_request_ = Request::ended(result);
+  }
+  if (ended.callback.function == nullptr) return;
+  const Completion completion{.result = result};
+  tell([&] { ended.callback.function(ended.callback.context, completion); });
 }
 
 Request Core::joined() {
@@ -209,16 +218,21 @@ Request Core::joined() {
 }
 
 void Core::on_mail(const runtime::Mail& mail) {
-  if (mail.kind == k_mail_operation) {
-    peer::Operation& operation = operations_[mail.a];
-    late_ ? static_cast<void>(operation.refused = true) : start_operation(operation);
-  } else {
-    auto* call = reinterpret_cast<LoopCall*>(mail.b);
-    if (stop_stage_ == StopStage::ended) {
-      call->refuse();
-    } else {
-      call->run();
+  switch (static_cast<MailKind>(mail.kind)) {
+    case k_mail_operation: {
+      peer::Operation& operation = operations_[mail.a];
+      late_ ? static_cast<void>(operation.refused = true) : start_operation(operation);
+      break;
     }
+    case k_mail_call:
+      on_call(*reinterpret_cast<LoopCall*>(mail.b));
+      break;
+    case k_mail_cancel:
+      cancel_operation(mail.a, static_cast<std::uint32_t>(mail.b));
+      break;
+    case k_mail_deliver:
+      deliver(mail.a);
+      break;
   }
 }
 
@@ -232,17 +246,14 @@ void Core::on_peer_down(Rank rank, const Error& why) {
 /// No loop spins when the host runs more ranks than cores: it would take the time that the others need to answer.
 void Core::on_same_host_count(std::size_t peers) { parts_.driver->allow_spin(peers + 1 <= usable_cores()); }
 
-void Core::callback_threw() noexcept {
-  counters_.callback_errors += 1;
-  log::error("a completion callback threw an exception; it was caught and the loop goes on");
-}
-
 /// On the loop (or before it ever turned): everything that holds a handle of the port goes. What callers' threads may
 /// still look at stays until destruction.
 void Core::teardown() {
   runtime::Timer::cancel();
   while (!releases_.empty()) {
-    for (const auto& release : std::exchange(releases_, {})) release->refuse_all();  // may deregister more
+    for (const auto& release : std::exchange(releases_, {})) {
+      tell([&] { release->tell(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); });
+    }
   }
   tcp_listener_.reset();
   unix_listener_.reset();
@@ -267,7 +278,9 @@ Core::~Core() {
     }
     stop_stage_ == StopStage::ended ? finish_hosted() : close_hosted();
   }
-  if (requests_) runtime::RequestTable::retire(std::move(requests_));
+  if (!requests_) return;
+  requests_->detach();
+  runtime::RequestTable::retire(std::move(requests_));
 }
 
 }  // namespace hixl::core

@@ -2,6 +2,8 @@
 //
 // Core's death: drains and closes in order, ends what is open, and answers what comes after.
 #include <algorithm>
+#include <system_error>
+#include <thread>
 
 #include "base/log.hpp"
 #include "core/core.hpp"
@@ -48,6 +50,7 @@ void Core::stop_step() {
       count_memory(last_counters_);
       teardown();
       stop_stage_ = StopStage::ended;
+      end_calls();
       if (parts_.driver->own_thread()) {
         tell_stopped();
       } else {
@@ -59,14 +62,22 @@ void Core::stop_step() {
   loop_->start_after(*this, k_step);
 }
 
+/// On a host's loop, a waiter may destroy this.
 void Core::tell_stopped() {
-  const Result<void> result = stop_result_;  // the last waiter may destroy this
-  for (const StopWaiter& waiter : std::exchange(stop_waiters_, {})) waiter.done(waiter.context, result);
+  const Result<void> result = stop_result_;
+  const bool stays = parts_.driver->own_thread();
+  for (const StopWaiter& waiter : std::exchange(stop_waiters_, {})) {
+    try {
+      waiter.done(waiter.context, result);
+    } catch (...) {
+      if (stays) callback_threw();
+    }
+  }
 }
 
 /// From the host's loop, when libuv has let go of the last handle: nothing will turn our loop any more.
 void Core::finish_hosted() {
-  life_.store(Life::stopped, std::memory_order_seq_cst);
+  set_stopped();
   drain_after_end();
   tell_stopped();
 }
@@ -83,45 +94,40 @@ void Core::close_hosted() {
   directory_->abort();
   teardown();
   stop_stage_ = StopStage::ended;
+  end_calls();
   driver_stopped_ = true;
   parts_.driver->stop({});
   finish_hosted();
 }
 
-void Core::stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
-  if (forked()) {
-    done(context, admit());
-    return;
-  }
+Result<void> Core::stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  if (forked()) return admit();
   struct Stop final : LoopCall {
     void run() override {
       if (core.stop_stage_ == StopStage::none) {
         core.stop_stage_ = StopStage::draining;
         core.stop_deadline_ = deadline;
       }
-      core.stop_waiters_.push_back({done, context});
+      core.stop_waiters_.push_back(waiter);
       core.loop_->start_after(core, Duration{});
-      delete this;
     }
     void refuse() override {
-      if (core.life_ == Life::stopped || core.parts_.driver->own_thread()) {
-        done(context, core.stop_result_);
-      } else {
-        core.stop_waiters_.push_back({done, context});  // the last handles are closing
-      }
-      delete this;
+      core.stop_waiters_.push_back(waiter);
+      // On a host's loop the last handles are closing; that is told then.
+      if (core.parts_.driver->own_thread()) core.tell_stopped();
     }
-    Stop(Core& c, Instant d, void (*f)(void*, const Result<void>&), void* x)
-        : core(c), deadline(d), done(f), context(x) {}
+    Stop(Core& c, Instant d, const StopWaiter& w) : core(c), deadline(d), waiter(w) {}
     Core& core;
     Instant deadline;
-    void (*done)(void*, const Result<void>&);
-    void* context;
+    StopWaiter waiter;
   };
+  if (done == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::shutdown});
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
   auto running = Life::running;
   life_.compare_exchange_strong(running, Life::stopping);
-  const auto deadline = deadline_of(timeout);
-  call(*new Stop(*this, deadline ? *deadline : loop_->port().now(), done, context));
+  if (call_to_the_end(std::make_unique<Stop>(*this, *deadline, StopWaiter{done, context}))) return {};
+  return fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
 }
 
 Result<void> Core::stop_and_join(Timeout timeout) {
@@ -130,23 +136,49 @@ Result<void> Core::stop_and_join(Timeout timeout) {
     return fail(ErrorCode::would_deadlock, {.rank = options_.rank, .stage = Stage::shutdown});
   }
   Waiting<Result<void>> waiting;
-  if (life_ == Life::stopped) return stop_result_;
-  stop(
+  const auto asked = stop(
       timeout,
       [](void* context, const Result<void>& result) { static_cast<Waiting<Result<void>>*>(context)->give(result); },
       &waiting);
+  if (!asked) return asked.error().code == ErrorCode::stopped ? stop_result_ : asked;
   const Result<void> result = waiting.wait(*loop_->thread());
   const std::scoped_lock lock(end_mutex_);
   if (!driver_stopped_ && parts_.driver->own_thread()) {
     driver_stopped_ = true;
     parts_.driver->stop({});
     parts_.driver->join();
-    life_.store(Life::stopped, std::memory_order_seq_cst);
+    loop_->thread()->unbind();  // a thread of the program may get that identity next
+    set_stopped();
     loop_->mailbox().wakeup().barrier();  // whoever posts and is not seen here sees that it came too late
     while (loop_->mailbox().drain(SIZE_MAX) > 0) {
     }
   }
   return result;
+}
+
+void Core::let_go(std::unique_ptr<Core> core) {
+  if (!core->on_loop_thread() || core->life_ == Life::stopped) return;
+  if (core->parts_.driver->own_thread()) {
+    // This thread is in a callback of the core, and cannot wait for its own end.
+    Core* self = core.release();
+    try {
+      std::thread([self] { delete self; }).detach();
+    } catch (const std::system_error&) {
+      log::error("no thread to end a runtime that was destroyed in its own callback; it is stopped and stays");
+      static_cast<void>(self->stop(
+          Timeout{}, [](void*, const Result<void>&) {}, nullptr));
+    }
+    return;
+  }
+  if (core->telling_ == 0) return;
+  Core* self = core.release();
+  if (self->hand() != nullptr) {
+    // Nobody will turn it any more.
+    self->hand()->after_turn([](void* context) { delete static_cast<Core*>(context); }, self);
+    return;
+  }
+  static_cast<void>(self->stop(
+      Timeout{}, [](void* context, const Result<void>&) { delete static_cast<Core*>(context); }, self));
 }
 
 /// Mail that came after the loop's last look, but before its end was told.

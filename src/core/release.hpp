@@ -20,7 +20,6 @@ struct Core::Release {
   void tell(const Result<void>& result) {
     if (done != nullptr) std::exchange(done, nullptr)(context, result);
   }
-  void refuse_all() { tell(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); }
 };
 
 }  // namespace hixl::core

@@ -15,7 +15,7 @@ Result<Value> wait_for(core::Core& core, Start&& start) {
   if (core.forked()) return fail(ErrorCode::forked, {.rank = core.options().rank});
   if (core.on_loop_thread()) return fail(ErrorCode::would_deadlock, {.rank = core.options().rank});
   core::Waiting<Value> waiting;
-  start(&waiting);
+  if (const Result<void> started = start(&waiting); !started) return fail(started.error());
   return waiting.wait(*core.loop().thread());
 }
 
@@ -45,7 +45,11 @@ Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
 /// In a forked child nothing can be released: threads that hold locks are not there, and peers, rings and sockets are
 /// the parent's. The child's copy stays until it ends.
 Runtime::~Runtime() {
-  if (state_->core->forked()) static_cast<void>(state_.release());
+  if (state_->core->forked()) {
+    static_cast<void>(state_.release());
+  } else {
+    core::Core::let_go(std::move(state_->core));
+  }
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) {
@@ -112,27 +116,28 @@ Result<void> Runtime::copy_out(const Region& from, std::uint64_t offset, void* t
 
 Result<void> Runtime::deregister(const Region& region, Timeout timeout) {
   return flatten(wait_for<Result<void>>(
-      *state_->core, [&](void* waiting) { state_->core->deregister(region, timeout, store_result, waiting); }));
+      *state_->core, [&](void* waiting) { return state_->core->deregister(region, timeout, store_result, waiting); }));
 }
 
-void Runtime::deregister_async(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
-                               void* context) {
-  state_->core->deregister(region, timeout, done, context);
+Result<void> Runtime::deregister_async(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
+                                       void* context) {
+  return state_->core->deregister(region, timeout, done, context);
 }
 
 std::vector<PeerAddresses> Runtime::exchange(std::span<const Region> mine, std::span<const Rank> with,
                                              Timeout timeout) {
-  auto answers = wait_for<std::vector<PeerAddresses>>(
-      *state_->core, [&](void* waiting) { state_->core->exchange(mine, with, timeout, store_answers, waiting); });
+  auto answers = wait_for<std::vector<PeerAddresses>>(*state_->core, [&](void* waiting) {
+    return state_->core->exchange(mine, with, timeout, store_answers, waiting);
+  });
   if (answers) return std::move(*answers);
   std::vector<PeerAddresses> refused;
   for (const Rank rank : with) refused.push_back({.rank = rank, .result = fail(answers.error()), .regions = {}});
   return refused;
 }
 
-void Runtime::exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                             void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
-  state_->core->exchange(mine, with, timeout, done, context);
+Result<void> Runtime::exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                                     void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+  return state_->core->exchange(mine, with, timeout, done, context);
 }
 
 Result<Request> Runtime::put(const void* local, const RemoteAddress& remote, std::uint64_t size,
@@ -180,9 +185,8 @@ Result<Request> Runtime::get_strided(const Strided& strided, const OpOptions& op
 }
 
 Result<void> Runtime::batch_sync(std::span<const BatchEntry> entries, Timeout timeout) {
-  return state_->core->post_and_wait(timeout, [&](Timeout left) {
-    return state_->core->post_batch(entries, nullptr, {.timeout = left, .callback = {}, .user_data = 0});
-  });
+  return state_->core->post_and_wait(
+      timeout, [&](Timeout left) { return state_->core->post_batch(entries, nullptr, {.timeout = left}); });
 }
 
 Result<Request> Runtime::put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
@@ -195,9 +199,8 @@ Result<std::uint64_t> Runtime::wait_signal(const void* word, Compare compare, st
 }
 
 Result<void> Runtime::flush(Rank rank, Timeout timeout) {
-  return state_->core->post_and_wait(timeout, [&](Timeout left) {
-    return state_->core->post_flush(rank, {.timeout = left, .callback = {}, .user_data = 0});
-  });
+  return state_->core->post_and_wait(timeout,
+                                     [&](Timeout left) { return state_->core->post_flush(rank, {.timeout = left}); });
 }
 
 Result<Request> Runtime::flush_async(Rank rank, const OpOptions& options) {
@@ -207,30 +210,30 @@ Result<Request> Runtime::flush_async(Rank rank, const OpOptions& options) {
 Result<Request> Runtime::fence(Rank rank, const OpOptions& options) { return state_->core->post_fence(rank, options); }
 
 Result<void> Runtime::quiet(Timeout timeout) {
-  return flatten(wait_for<Result<void>>(*state_->core,
-                                        [&](void* waiting) { state_->core->quiet(timeout, store_result, waiting); }));
+  return flatten(wait_for<Result<void>>(
+      *state_->core, [&](void* waiting) { return state_->core->quiet(timeout, store_result, waiting); }));
 }
 
-void Runtime::quiet_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
-  state_->core->quiet(timeout, done, context);
+Result<void> Runtime::quiet_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  return state_->core->quiet(timeout, done, context);
 }
 
 Result<void> Runtime::barrier(Timeout timeout, std::span<const Rank> ranks) {
   return flatten(wait_for<Result<void>>(
-      *state_->core, [&](void* waiting) { state_->core->barrier(ranks, timeout, store_result, waiting); }));
+      *state_->core, [&](void* waiting) { return state_->core->barrier(ranks, timeout, store_result, waiting); }));
 }
 
-void Runtime::barrier_async(std::span<const Rank> ranks, Timeout timeout, void (*done)(void*, const Result<void>&),
-                            void* context) {
-  state_->core->barrier(ranks, timeout, done, context);
+Result<void> Runtime::barrier_async(std::span<const Rank> ranks, Timeout timeout,
+                                    void (*done)(void*, const Result<void>&), void* context) {
+  return state_->core->barrier(ranks, timeout, done, context);
 }
 
 Counters Runtime::counters() const { return state_->core->counters(); }
 std::vector<LinkInfo> Runtime::links() { return state_->core->links(); }
 Result<void> Runtime::stop(Timeout timeout) { return state_->core->stop_and_join(timeout); }
 
-void Runtime::stop_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
-  state_->core->stop(timeout, done, context);
+Result<void> Runtime::stop_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
+  return state_->core->stop(timeout, done, context);
 }
 
 }  // namespace hixl

@@ -14,8 +14,12 @@ constexpr std::uint64_t k_turn_bytes = 1U << 20U;
 
 }  // namespace
 
-void SelfActor::post(peer::Operation& operation) {
+void SelfActor::post(peer::Operation& operation, const Error* over) {
   operation.owner = this;
+  if (over != nullptr) {
+    end_later(operation, *over);
+    return;
+  }
   static_cast<void>(arrivals_.add(open_, operation));  // nothing begins before run() has settled it
   loop_.start(operation, operation.deadline);
   loop_.defer(*this);
@@ -23,6 +27,7 @@ void SelfActor::post(peer::Operation& operation) {
 
 void SelfActor::run() {
   arrivals_.settle();
+  while (peer::Operation* operation = over_.front()) finish(*operation, fail(operation->error));
   std::uint64_t left = k_turn_bytes;
   for (;;) {
     // A flush that a callback posted has to be settled first.
@@ -88,6 +93,23 @@ void SelfActor::finish(peer::Operation& operation, const Result<void>& result) {
   listener_.on_operation_end(operation, result);
 }
 
+void SelfActor::end_later(peer::Operation& operation, const Error& error) {
+  operation.cancel();
+  operation.ending = true;
+  operation.error = error;
+  over_.push_back(operation);
+  loop_.defer(*this);
+}
+
+void SelfActor::cancel(peer::Operation& operation) {
+  if (operation.ending) return;
+  static_cast<ListNode<peer::OpenTag>&>(operation).unlink();
+  end_later(operation, Error(ErrorCode::cancelled, {.rank = rank_,
+                                                    .stage = Stage::transfer,
+                                                    .length = operation.total_bytes(),
+                                                    .limit = operation.executed_bytes}));
+}
+
 void SelfActor::on_operation_timer(peer::OperationTimer& timer) {
   auto& operation = static_cast<peer::Operation&>(timer);
   finish(operation, fail(ErrorCode::deadline_exceeded, {.rank = rank_,
@@ -107,6 +129,7 @@ void SelfActor::end_operations_on(std::uint32_t region_id) {
 }
 
 void SelfActor::stop() {
+  while (peer::Operation* operation = over_.front()) finish(*operation, fail(operation->error));
   while (peer::Operation* operation = open_.front()) {
     finish(*operation, fail(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown}));
   }

@@ -25,16 +25,20 @@ class SelfActor final : private runtime::Task, private peer::OperationTimer::Eve
         rank_(rank),
         arrivals_(order, loop.mailbox()) {}
 
-  void post(peer::Operation& operation);
+  /// With `over` nothing of it begins: it ends with that error.
+  void post(peer::Operation& operation, const Error* over = nullptr);
+  /// An open operation ends with CANCELLED. Never told inline.
+  void cancel(peer::Operation& operation);
   void end_operations_on(std::uint32_t region_id);
   void stop();
-  [[nodiscard]] bool idle() noexcept { return open_.empty(); }
+  [[nodiscard]] bool idle() noexcept { return open_.empty() && over_.empty(); }
 
  private:
   void run() override;
   void on_operation_timer(peer::OperationTimer& timer) override;
   [[nodiscard]] Result<void> copy_piece(peer::Operation& operation, std::uint64_t bytes_max);
   [[nodiscard]] Result<void> signal(const peer::Operation& operation);
+  void end_later(peer::Operation& operation, const Error& error);
   void finish(peer::Operation& operation, const Result<void>& result);
 
   runtime::Loop& loop_;
@@ -43,6 +47,7 @@ class SelfActor final : private runtime::Task, private peer::OperationTimer::Eve
   peer::PeerListener& listener_;
   const Rank rank_;
   List<peer::Operation, peer::OpenTag> open_;  // runs in this order, so that fences and flushes need nothing more
+  List<peer::Operation, peer::OpenTag> over_;  // have their ends, which are told before anything behind them ends
   peer::Arrivals arrivals_;
 };
 

@@ -78,8 +78,6 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   Kind kind = Kind::transfer;
   std::uint64_t place = 0;  ///< in the order of posting: see memory::PostingOrder
   Instant deadline{};
-  Callback callback{};
-  std::uint64_t user_data = 0;
   Entry single{};
   memory::Pin pin;
   SignalEntry signal{};
@@ -88,18 +86,21 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   EntryPlan plan;                 ///< how the batch was made
 
   // ---- loop ----
+  bool started = false;  ///< its mail has come
   OpId op_id = 0;
   Cursor cut{};  ///< everything before it has been cut into chunks
   std::uint32_t chunks = 0;
   std::uint32_t live = 0;      ///< attempts that may still act somewhere (R5)
   std::uint32_t returned = 0;  ///< chunks waiting to be tried again
   std::uint64_t executed_bytes = 0;
-  bool signalled = false;  ///< the signal's chunk has been made
-  bool ending = false;     ///< no more posting; waits for its live attempts
-  bool refused = false;    ///< came after the loop's end; its post, which has not returned yet, says so
-  bool fencing = false;    ///< their links were fenced; the lease bounds the rest
-  bool waiting = false;    ///< for what comes before it, or for that to be known
-  Error error{};           ///< the first one
+  bool signalled = false;    ///< the signal's chunk has been made
+  bool signal_done = false;  ///< and executed
+  bool ending = false;       ///< no more posting; waits for its live attempts
+  bool refused = false;      ///< came after the loop's end; its post, which has not returned yet, says so
+  bool fencing = false;      ///< their links were fenced; the lease bounds the rest
+  bool waiting = false;      ///< for what comes before it, or for that to be known
+  void* part_of = nullptr;   ///< of one without a slot: what the loop made it for
+  Error error{};             ///< the first one
 
   [[nodiscard]] std::span<const Entry> entries() const noexcept {
     return batch.empty() ? std::span<const Entry>(&single, 1) : std::span<const Entry>(batch);
@@ -107,6 +108,10 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   /// Moves nothing itself.
   [[nodiscard]] bool is_order() const noexcept { return kind == Kind::flush || kind == Kind::fence; }
   [[nodiscard]] bool all_cut() const noexcept { return cut.entry >= entries().size(); }
+  /// Every byte, and the signal, is known to be there.
+  [[nodiscard]] bool executed() const noexcept {
+    return all_cut() && executed_bytes == total_bytes() && (!signal.wanted || signal_done);
+  }
   [[nodiscard]] std::uint64_t total_bytes() const noexcept {
     std::uint64_t total = 0;
     for (const Entry& entry : entries()) total += entry.size;
@@ -119,15 +124,14 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     plan.clear(batch);
     single = {};
     signal = {};
-    callback = {};
-    user_data = 0;
     kind = Kind::transfer;
     place = 0;
     op_id = 0;
     cut = {};
     chunks = live = returned = 0;
     executed_bytes = 0;
-    signalled = ending = fencing = refused = waiting = false;
+    started = signalled = signal_done = ending = fencing = refused = waiting = false;
+    part_of = nullptr;
     error = {};
   }
 };

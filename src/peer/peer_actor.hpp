@@ -49,7 +49,11 @@ class PeerActor final : private LinkActorEvents,
   [[nodiscard]] Rank rank() const noexcept { return rank_; }
 
   /// A checked operation from the mailbox. Ends by PeerListener::on_operation_end, never inline.
-  void post(Operation& operation);
+  /// With `over` nothing of it begins: it only takes its place and ends with that error.
+  void post(Operation& operation, const Error* over = nullptr);
+  /// The program wants an open operation to end: CANCELLED, or success if it turns out to be executed wholly. Never
+  /// told inline.
+  void cancel(Operation& operation);
   void exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait);
   /// False: the queue is full.
   [[nodiscard]] bool send_control(wire::FrameType type, ConstBytes body);

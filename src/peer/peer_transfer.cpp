@@ -8,7 +8,7 @@
 
 namespace hixl::peer {
 
-void PeerActor::post(Operation& operation) {
+void PeerActor::post(Operation& operation, const Error* over) {
   operation.op_id = ++services_.last_op_id;
   operation.owner = this;
   const bool settled = arrivals_.add(open_, operation);
@@ -16,6 +16,10 @@ void PeerActor::post(Operation& operation) {
   if (operation.is_order()) keep_order(operation);
   if (stopping_) {
     end_later(operation, Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown}));
+    return;
+  }
+  if (over != nullptr) {
+    end_later(operation, *over);
     return;
   }
   if (operation.is_order()) {
@@ -110,6 +114,7 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
   switch (how) {
     case AttemptEnd::executed:
       operation.executed_bytes += chunk.bytes;
+      operation.signal_done = operation.signal_done || chunk.signal;
       break;
     case AttemptEnd::refused: {
       if (operation.ending) break;
@@ -149,9 +154,9 @@ void PeerActor::settle(Operation& operation) {
       pump_later();
       return;
     }
-  } else if (operation.error.code == ErrorCode::deadline_exceeded && operation.all_cut() &&
-             operation.executed_bytes == operation.total_bytes() && !operation.signal.wanted) {
-    operation.error = {};  // late, but every byte is known to be there: saying anything else would be false (H5)
+  } else if ((operation.error.code == ErrorCode::deadline_exceeded || operation.error.code == ErrorCode::cancelled) &&
+             operation.executed()) {
+    operation.error = {};  // late, but everything is known to be there: saying anything else would be false (H5)
   }
   finish(operation);
 }
@@ -175,6 +180,13 @@ void PeerActor::end(Operation& operation, const Error& error) {
     return;
   }
   services_.loop.start_after(operation, services_.timing.fence);
+}
+
+void PeerActor::cancel(Operation& operation) {
+  end_later(operation, Error(ErrorCode::cancelled, {.rank = rank_,
+                                                    .stage = Stage::transfer,
+                                                    .length = operation.total_bytes(),
+                                                    .limit = operation.executed_bytes}));
 }
 
 void PeerActor::on_operation_timer(OperationTimer& timer) {

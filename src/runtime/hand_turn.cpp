@@ -19,7 +19,9 @@ std::size_t HandTurn::poll() noexcept {
   polls_.fetch_add(1, std::memory_order_relaxed);
   driver_.store(self, std::memory_order_relaxed);
   const std::size_t work = crank_ != nullptr ? crank_->turn() : 0;
+  const After after = std::exchange(after_, {});
   turner_.store(std::thread::id(), std::memory_order_release);
+  if (after.run != nullptr) after.run(after.context);
   return work;
 }
 

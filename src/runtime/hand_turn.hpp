@@ -42,6 +42,8 @@ class HandTurn {
   /// when called from inside a turn, and after the end.
   std::size_t poll() noexcept;
   [[nodiscard]] bool drives() const noexcept;
+  /// From inside a turn: calls `run` once, when this turn is over and others may turn again. It may end the loop.
+  void after_turn(void (*run)(void* context), void* context) noexcept { after_ = {run, context}; }
   /// The loop goes: waits until no other thread turns; nothing is turned from then on.
   void end() noexcept;
 
@@ -75,7 +77,13 @@ class HandTurn {
   void rest(const WaitLimit& limit) noexcept;
 
  private:
+  struct After {
+    void (*run)(void*) = nullptr;
+    void* context = nullptr;
+  };
+
   Crank* crank_;  // guarded by turner_
+  After after_;   // guarded by turner_
   Fd poll_fd_;
   Timeout patience_;
   std::atomic<std::thread::id> turner_{};  // who is inside a turn; acquire and release hand the loop over

@@ -57,7 +57,16 @@ bool RequestTable::cancel_asked(std::uint32_t slot) const noexcept {
   return (slots_[slot].state.load(std::memory_order_acquire) & k_cancelled) != 0;
 }
 
-// ---- a callback after the post ----
+// ---- the callback, of the post or after it ----
+
+void RequestTable::prepare(std::uint32_t slot, const Callback& callback, std::uint64_t user_data) noexcept {
+  Slot& s = slots_[slot];
+  s.user_data = user_data;
+  if (callback.function == nullptr) return;
+  s.callback = callback;
+  // No Request of this life exists yet, so nobody else changes the word; a plain store, as in acquire().
+  s.state.store(s.state.load(std::memory_order_relaxed) | k_callback, std::memory_order_release);
+}
 
 RequestTable::Promise RequestTable::promise(std::uint32_t slot, std::uint32_t life, const Callback& callback) noexcept {
   Slot& s = slots_[slot];

@@ -150,15 +150,6 @@ void RequestTable::abandon(std::uint32_t slot) noexcept {
   free_->push(slot);
 }
 
-void RequestTable::prepare(std::uint32_t slot, const Callback& callback, std::uint64_t user_data) noexcept {
-  Slot& s = slots_[slot];
-  s.user_data = user_data;
-  if (callback.function == nullptr) return;
-  s.callback = callback;
-  // No Request of this life exists yet, so nobody else changes the word; a plain store, as in acquire().
-  s.state.store(s.state.load(std::memory_order_relaxed) | k_callback, std::memory_order_release);
-}
-
 RequestTable::Ended RequestTable::finish(std::uint32_t slot, const Result<void>& result, bool seen,
                                          std::uint64_t bytes) noexcept {
   HIXL_ASSERT(slot < count_);

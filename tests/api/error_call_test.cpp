@@ -26,7 +26,7 @@ struct Pair {
     b = *world[1].allocate(k_size);
     Answer<std::vector<PeerAddresses>> answer;
     const Rank zero[] = {0}, one[] = {1};
-    world[1].exchange_async(std::span(&b, 1), zero, k_patience, store_answers, &answer);
+    require_ok(world[1].exchange_async(std::span(&b, 1), zero, k_patience, store_answers, &answer));
     const auto learned = world[0].exchange(std::span(&a, 1), one, k_patience);
     require_ok(learned.front().result);
     REQUIRE(answer.wait());
@@ -266,7 +266,7 @@ TEST_CASE("every blocking call answers WOULD_DEADLOCK in a callback, the others 
       CHECK(code_of(lane) == (has_lane ? ErrorCode::ok : ErrorCode::would_deadlock));
       const auto extra = runtime.allocate(4096);
       require_ok(extra);
-      runtime.deregister_async(*extra, k_patience, store_result, &gone);
+      require_ok(runtime.deregister_async(*extra, k_patience, store_result, &gone));
     });
     require_ok(posted->wait());
     REQUIRE(gone.wait());
@@ -292,7 +292,7 @@ TEST_CASE("a rank that never comes costs only its own answer") {
   require_ok(pair.world[3].stop());
   Answer<std::vector<PeerAddresses>> other;
   const Rank zero[] = {0};
-  pair.world[1].exchange_async(std::span(&pair.b, 1), zero, k_patience, store_answers, &other);
+  require_ok(pair.world[1].exchange_async(std::span(&pair.b, 1), zero, k_patience, store_answers, &other));
   const Rank ranks[] = {0, 1, 2, 3, 4};  // 2 lives and does not exchange, 3 has left, 4 does not exist
   const auto answers = pair.world[0].exchange(std::span(&pair.a, 1), ranks, 400ms);
   REQUIRE(answers.size() == 5);
@@ -319,7 +319,7 @@ TEST_CASE("a rank that never comes costs only its own answer") {
 TEST_CASE("a barrier names who is missing, and refuses groups that are none") {
   Pair pair({}, 4);
   Answer<Result<void>> second;
-  pair.world[1].barrier_async({}, 2s, store_result, &second);
+  require_ok(pair.world[1].barrier_async({}, 2s, store_result, &second));
   const auto result = pair.world[0].barrier(300ms);
   CHECK(code_of(result) == ErrorCode::deadline_exceeded);
   const ErrorDetail& detail = result.error().detail;
@@ -329,7 +329,7 @@ TEST_CASE("a barrier names who is missing, and refuses groups that are none") {
   CHECK(detail.missing[1] == 3);
   // The others come, and so does rank 0, again.
   Answer<Result<void>> late[2];
-  for (Rank rank : {2U, 3U}) pair.world[rank].barrier_async({}, k_patience, store_result, &late[rank - 2]);
+  for (Rank rank : {2U, 3U}) require_ok(pair.world[rank].barrier_async({}, k_patience, store_result, &late[rank - 2]));
   require_ok(pair.world[0].barrier(k_patience));
   for (auto& answer : late) {
     REQUIRE(answer.wait());

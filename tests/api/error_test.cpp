@@ -37,7 +37,7 @@ struct Field {
     const Rank zero[] = {0};
     const Rank one[] = {1};
     Answer<std::vector<PeerAddresses>> answer;
-    world[1].exchange_async(theirs, zero, k_patience, store_answers, &answer);
+    require_ok(world[1].exchange_async(theirs, zero, k_patience, store_answers, &answer));
     auto learned = world[0].exchange(mine, one, k_patience);
     REQUIRE(answer.wait());
     require_ok(answer.value.front().result);

@@ -303,7 +303,7 @@ TEST_CASE("deregistering much memory goes in steps, and ends") {
   }
   std::vector<Answer<Result<void>>> answers(regions.size());
   for (std::size_t i = 0; i < regions.size(); ++i) {
-    (*runtime)->deregister_async(regions[i], k_patience, store_result, &answers[i]);
+    require_ok((*runtime)->deregister_async(regions[i], k_patience, store_result, &answers[i]));
   }
   for (auto& answer : answers) {
     REQUIRE(answer.wait());

@@ -162,7 +162,7 @@ TEST_CASE("quiet is a flush of all ranks, oneself included") {
         require_ok(runtime.quiet());
       } else {
         Answer<Result<void>> answer;
-        runtime.quiet_async(k_patience, store_result, &answer);
+        require_ok(runtime.quiet_async(k_patience, store_result, &answer));
         REQUIRE(answer.wait());
         require_ok(answer.value);
       }
@@ -210,12 +210,12 @@ TEST_CASE("fence, flush and quiet: bad calls, callbacks, oneself, and after stop
                                          };
                                          static_cast<void>(at.runtime->fence(1, {.callback = {end, context}}));
                                          static_cast<void>(at.runtime->fence(0, {.callback = {end, context}}));
-                                         at.runtime->quiet_async(
+                                         require_ok(at.runtime->quiet_async(
                                              k_patience,
                                              [](void* inner, const Result<void>& result) {
                                                if (result) static_cast<Call*>(inner)->ends.add();
                                              },
-                                             context);
+                                             context));
                                        },
                                        &call}}));
   REQUIRE(call.ends.wait_for(3));

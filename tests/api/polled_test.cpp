@@ -7,21 +7,13 @@
 #include <functional>
 #include <thread>
 
-#include "support.hpp"
+#include "polled_parts.hpp"
 
 using namespace hixl;
 using namespace hixl::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr std::size_t k_size = 1U << 20U;
-
-std::unique_ptr<Runtime> start(const RuntimeOptions& options) {
-  auto runtime = Runtime::create_polled(options);
-  require_ok(runtime);
-  return std::move(*runtime);
-}
 
 /// Ranks that one thread turns, only when their descriptors say so.
 struct Hosts {
@@ -44,37 +36,6 @@ struct Hosts {
   }
 };
 
-/// A polled rank 0, and rank 1 on a thread of its own; they know each other's window.
-struct Couple {
-  explicit Couple(const std::vector<LinkKind>& links = {}, std::chrono::milliseconds lease = 0ms) {
-    store = *Store::create("tcp://127.0.0.1:0");
-    auto options = options_for(0, 2, store->url(), links);
-    options.lease = lease;
-    mine = start(options);
-    theirs = *Runtime::create(options_for(1, 2, store->url(), links));
-    require_ok(mine->joined().wait());
-    here = *mine->allocate(k_size);
-    there = *theirs->allocate(k_size);
-    const Rank zero[] = {0}, one[] = {1};
-    theirs->exchange_async(std::span(&there, 1), zero, k_patience, store_answers, &met);
-    const auto answers = mine->exchange(std::span(&here, 1), one, k_patience);  // blocks, and turns meanwhile
-    require_ok(answers.front().result);
-    remote = answers.front().regions.front();
-    REQUIRE(met.wait());
-    require_ok(met.value.front().result);
-    back = met.value.front().regions.front();
-  }
-  /// Rank 0 may have gone without a word; nobody waits at the door for it here.
-  ~Couple() { static_cast<void>(theirs->stop(0ns)); }
-  Couple(const Couple&) = delete;
-  Couple& operator=(const Couple&) = delete;
-  std::unique_ptr<Store> store;
-  std::unique_ptr<Runtime> mine, theirs;
-  Region here, there;
-  RemoteRegion remote, back;
-  Answer<std::vector<PeerAddresses>> met;
-};
-
 }  // namespace
 
 TEST_CASE("two polled ranks on one thread exchange, transfer, meet and stop, driven by their descriptors alone") {
@@ -83,7 +44,7 @@ TEST_CASE("two polled ranks on one thread exchange, transfer, meet and stop, dri
     const auto store = Store::create("tcp://127.0.0.1:0");
     std::unique_ptr<Runtime> ranks[2];
     Region regions[2];
-    for (Rank rank = 0; rank < 2; ++rank) ranks[rank] = start(options_for(rank, 2, (*store)->url(), links));
+    for (Rank rank = 0; rank < 2; ++rank) ranks[rank] = start_polled(options_for(rank, 2, (*store)->url(), links));
     const Hosts hosts{{ranks[0].get(), ranks[1].get()}};
     for (auto& rank : ranks) {
       Request joined = rank->joined();
@@ -93,15 +54,16 @@ TEST_CASE("two polled ranks on one thread exchange, transfer, meet and stop, dri
     Answer<std::vector<PeerAddresses>> answers[2];
     const Rank all[] = {0, 1};
     for (Rank rank = 0; rank < 2; ++rank) {
-      regions[rank] = *ranks[rank]->allocate(k_size);
-      ranks[rank]->exchange_async(std::span(&regions[rank], 1), all, k_patience, store_answers, &answers[rank]);
+      regions[rank] = *ranks[rank]->allocate(k_polled_bytes);
+      require_ok(
+          ranks[rank]->exchange_async(std::span(&regions[rank], 1), all, k_patience, store_answers, &answers[rank]));
     }
     for (auto& answer : answers) hosts.wait(answer);
     for (const PeerAddresses& answer : answers[0].value) require_ok(answer.result);
     const RemoteRegion remote = answers[0].value[1].regions.front();
-    for (const std::size_t size : {std::size_t{0}, std::size_t{8}, std::size_t{4096}, k_size}) {
+    for (const std::size_t size : {std::size_t{0}, std::size_t{8}, std::size_t{4096}, k_polled_bytes}) {
       CAPTURE(size);
-      fill_pattern(regions[0].data, k_size, size + 1);
+      fill_pattern(regions[0].data, k_polled_bytes, size + 1);
       Answer<Result<void>> done;
       require_ok(ranks[0]->put(
           regions[0].data, remote.at(0), size,
@@ -113,12 +75,13 @@ TEST_CASE("two polled ranks on one thread exchange, transfer, meet and stop, dri
       CHECK(holds_pattern(regions[1].data, size, size + 1));
     }
     Answer<Result<void>> met[2], stopped[2];
-    for (Rank rank = 0; rank < 2; ++rank) ranks[rank]->barrier_async({}, k_patience, store_result, &met[rank]);
+    for (Rank rank = 0; rank < 2; ++rank)
+      require_ok(ranks[rank]->barrier_async({}, k_patience, store_result, &met[rank]));
     for (auto& answer : met) {
       hosts.wait(answer);
       require_ok(answer.value);
     }
-    for (Rank rank = 0; rank < 2; ++rank) ranks[rank]->stop_async(k_patience, store_result, &stopped[rank]);
+    for (Rank rank = 0; rank < 2; ++rank) require_ok(ranks[rank]->stop_async(k_patience, store_result, &stopped[rank]));
     for (auto& answer : stopped) {
       hosts.wait(answer);
       require_ok(answer.value);
@@ -137,17 +100,17 @@ TEST_CASE("two polled ranks on one thread exchange, transfer, meet and stop, dri
 TEST_CASE("every blocking call of the driving thread turns the runtime itself") {
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
-    Couple world(links);
+    PolledCouple world(links);
     Runtime& mine = *world.mine;
     const RemoteRegion& r = world.remote;
-    fill_pattern(world.here.data, k_size, 3);
-    require_ok(mine.put_sync(world.here.data, r.at(0), k_size));
-    CHECK(holds_pattern(world.there.data, k_size, 3));
-    require_ok(mine.get_sync(world.here.data, r.at(0), k_size));
-    const BatchEntry entry{TransferVerb::put, world.here.data, r.at(0), k_size / 2};
+    fill_pattern(world.here.data, k_polled_bytes, 3);
+    require_ok(mine.put_sync(world.here.data, r.at(0), k_polled_bytes));
+    CHECK(holds_pattern(world.there.data, k_polled_bytes, 3));
+    require_ok(mine.get_sync(world.here.data, r.at(0), k_polled_bytes));
+    const BatchEntry entry{TransferVerb::put, world.here.data, r.at(0), k_polled_bytes / 2};
     require_ok(mine.batch_sync(std::span(&entry, 1)));
     require_ok(mine.flush(1));
-    auto one = mine.put(world.here.data, r.at(0), k_size);
+    auto one = mine.put(world.here.data, r.at(0), k_polled_bytes);
     require_ok(one->wait());
     std::vector<Request> many;
     for (int i = 0; i < 100; ++i) many.push_back(*mine.put(world.here.data, r.at(0), 4096));
@@ -160,7 +123,7 @@ TEST_CASE("every blocking call of the driving thread turns the runtime itself") 
           mine.put(world.here.data, r.at(0), 4096, {.callback = {[](void*, const Completion&) {}, nullptr}});
       if (request) continue;
       CHECK(code_of(request) == ErrorCode::busy);
-      require_ok(mine.put_sync(world.here.data, r.at(4096), k_size - 4096));
+      require_ok(mine.put_sync(world.here.data, r.at(4096), k_polled_bytes - 4096));
       ++full;
     }
     CHECK(mine.counters().operations >= many.size());
@@ -186,7 +149,7 @@ TEST_CASE("every blocking call of the driving thread turns the runtime itself") 
 }
 
 TEST_CASE("inside a callback blocking calls answer WOULD_DEADLOCK, posts work, and poll does nothing") {
-  Couple world({LinkKind::tcp});
+  PolledCouple world({LinkKind::tcp});
   struct Seen {
     Couple* world;
     ErrorCode codes[6]{};
@@ -195,12 +158,12 @@ TEST_CASE("inside a callback blocking calls answer WOULD_DEADLOCK, posts work, a
     bool called = false;
   } seen{&world};
   auto request = world.mine->put(
-      world.here.data, world.remote.at(0), k_size,
+      world.here.data, world.remote.at(0), k_polled_bytes,
       {.callback = {[](void* context, const Completion&) {
                       auto& s = *static_cast<Seen*>(context);
                       Runtime& mine = *s.world->mine;
                       s.posted = mine.put(s.world->here.data, s.world->remote.at(0), 64);
-                      s.codes[0] = code_of(mine.put_sync(s.world->here.data, s.world->remote.at(0), k_size));
+                      s.codes[0] = code_of(mine.put_sync(s.world->here.data, s.world->remote.at(0), k_polled_bytes));
                       s.codes[1] = code_of(mine.barrier());
                       s.codes[2] = code_of(mine.stop());
                       s.codes[3] = code_of(s.posted->wait());
@@ -218,7 +181,7 @@ TEST_CASE("inside a callback blocking calls answer WOULD_DEADLOCK, posts work, a
 }
 
 TEST_CASE("callbacks that post go on for as long as they like") {
-  Couple world;
+  PolledCouple world;
   struct Chain {
     Couple* world;
     int left;
@@ -238,7 +201,7 @@ TEST_CASE("callbacks that post go on for as long as they like") {
 }
 
 TEST_CASE("P53 posts of other threads, while the host sleeps on the descriptor, are all found") {
-  Couple world;
+  PolledCouple world;
   const int posts = rounds(20'000);
   INFO("posts ", posts);
   Events ended;
@@ -264,13 +227,14 @@ TEST_CASE("P53 posts of other threads, while the host sleeps on the descriptor, 
 }
 
 TEST_CASE("other threads block as usual while the host turns, and go on by themselves when nobody does") {
-  Couple world({LinkKind::tcp}, 500ms);  // the lease, by which a waiting thread takes over
+  PolledCouple world({LinkKind::tcp}, 500ms);  // the lease, by which a waiting thread takes over
   std::atomic<int> left{2};
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 2; ++i) {
     threads.emplace_back([&, i] {
       for (int round = 0; round < rounds(50); ++round) {
-        const auto done = world.mine->put_sync(world.here.data, world.remote.at(i * (k_size / 2)), k_size / 2);
+        const auto done =
+            world.mine->put_sync(world.here.data, world.remote.at(i * (k_polled_bytes / 2)), k_polled_bytes / 2);
         if (!done) FAIL_CHECK(done.error().message());
       }
       left.fetch_sub(1);
@@ -287,78 +251,9 @@ TEST_CASE("other threads block as usual while the host turns, and go on by thems
     require_ok(request);
     CHECK(code_of(request->wait(1ms)) == ErrorCode::deadline_exceeded);
     require_ok(request->wait());
-    require_ok(world.mine->put_sync(world.here.data, world.remote.at(0), k_size));  // it drives now
+    require_ok(world.mine->put_sync(world.here.data, world.remote.at(0), k_polled_bytes));  // it drives now
     require_ok(world.mine->stop(k_patience));
   }).join();
-}
-
-TEST_CASE("P64 P65 destruction without stop: every open call ends once, none comes later") {
-  for (const auto& links : link_sets()) {
-    CAPTURE(text(links));
-    for (int turns = 0; turns < std::max(4, rounds(12)); ++turns) {
-      for (const bool stopping : {false, true}) {
-        CAPTURE(turns);
-        CAPTURE(stopping);
-        Couple world(links);
-        Events calls;
-        for (int i = 0; i < 40; ++i) {
-          require_ok(world.mine->put(
-              world.here.data, world.remote.at(0), i % 2 == 0 ? 8 : k_size / 2,
-              {.callback = {[](void* context, const Completion& completion) {
-                              const ErrorCode code = code_of(completion.result);
-                              // STALE: the region goes while they are open.
-                              CHECK((code == ErrorCode::ok || code == ErrorCode::stopped || code == ErrorCode::stale));
-                              static_cast<Events*>(context)->add();
-                            },
-                            &calls}}));
-        }
-        Request kept = *world.mine->put(world.here.data, world.remote.at(4096), k_size / 2);
-        Answer<Result<void>> met, gone, stopped;
-        const Rank one[] = {1};
-        world.mine->barrier_async({}, k_patience, store_result, &met);
-        world.mine->exchange_async({}, one, k_patience, store_answers, &world.met);
-        world.mine->deregister_async(world.here, k_patience, store_result, &gone);
-        if (stopping) world.mine->stop_async(k_patience, store_result, &stopped);
-        for (int i = 0; i < turns; ++i) world.mine->poll();
-        world.mine.reset();
-        CHECK(calls.count() == 40);
-        CHECK(kept.done());
-        CHECK(met.events.count() == 1);
-        CHECK(gone.events.count() == 1);
-        CHECK(world.met.events.count() == 2);
-        CHECK(stopped.events.count() == (stopping ? 1 : 0));
-      }
-    }
-  }
-}
-
-TEST_CASE("a polled runtime may be destroyed in the end of its stop, and while a request of it is waited for") {
-  const auto store = Store::create("tcp://127.0.0.1:0");
-  struct Owner {
-    std::unique_ptr<Runtime> runtime;
-    Answer<Result<void>> stopped;
-  } owner;
-  owner.runtime = start(options_for(0, 1, (*store)->url()));
-  require_ok(owner.runtime->joined().wait());
-  owner.runtime->stop_async(
-      k_patience,
-      [](void* context, const Result<void>& result) {
-        auto& o = *static_cast<Owner*>(context);
-        o.runtime.reset();
-        store_result(&o.stopped, result);
-      },
-      &owner);
-  while (owner.runtime) owner.runtime->poll();
-  CHECK(owner.stopped.events.count() == 1);
-  require_ok(owner.stopped.value);
-  for (int turns = 0; turns < 6; ++turns) {
-    auto early = start(options_for(0, 2, (*store)->url()));
-    Request joined = early->joined();
-    for (int i = 0; i < turns; ++i) early->poll();
-    early.reset();
-    CHECK(joined.done());
-    CHECK((joined.query() || code_of(joined.query()) == ErrorCode::stopped));
-  }
 }
 
 TEST_CASE("only a polled runtime has a descriptor, and a start that fails leaves none open") {
@@ -373,7 +268,7 @@ TEST_CASE("only a polled runtime has a descriptor, and a start that fails leaves
     CHECK(code_of(Runtime::create_polled(options)) == ErrorCode::security_required);
     options = options_for(0, 2, "tcp://127.0.0.1:1");
     options.connect_timeout = 20ms;
-    const auto nobody = start(options);
+    const auto nobody = start_polled(options);
     CHECK(code_of(nobody->joined().wait()) == ErrorCode::rendezvous_unreachable);
   }
   CHECK(open_descriptors() == before);

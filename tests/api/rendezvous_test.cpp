@@ -52,7 +52,8 @@ struct Party {
   }
   void begin(Rank other) {
     answer = std::make_unique<Answer<std::vector<PeerAddresses>>>();
-    runtime->exchange_async(std::span(&region, 1), std::span(&other, 1), k_patience, store_answers, answer.get());
+    require_ok(
+        runtime->exchange_async(std::span(&region, 1), std::span(&other, 1), k_patience, store_answers, answer.get()));
   }
   RemoteRegion finish() {
     REQUIRE(answer->wait());

@@ -70,7 +70,7 @@ class World {
     };
     std::vector<Wait> waits(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-      ranks_[rank]->exchange_async(
+      require_ok(ranks_[rank]->exchange_async(
           std::span(&mine[rank], 1), all, std::chrono::seconds(20),
           [](void* context, std::vector<PeerAddresses>&& answers) {
             auto& wait = *static_cast<Wait*>(context);
@@ -78,7 +78,7 @@ class World {
             wait.done.store(true);
             wait.done.notify_all();
           },
-          &waits[rank]);
+          &waits[rank]));
     }
     std::vector<std::vector<RemoteRegion>> table(ranks_.size());
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {

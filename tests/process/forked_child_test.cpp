@@ -113,16 +113,14 @@ void call_everything(Said& said, Inherited& in) {
   want(said, "stop", rt.stop());
   want(said, "joined", rt.joined().query());
   want(said, "exchange", rt.exchange(std::span(&in.region, 1), one).front().result);
-  Answer<Result<void>> gone, met, stopped;
+  Answer<Result<void>> gone, met, stopped, quiet;
   Answer<std::vector<PeerAddresses>> learned;
-  rt.deregister_async(in.region, 1s, store_result, &gone);
-  rt.barrier_async({}, 1s, store_result, &met);
-  rt.stop_async(1s, store_result, &stopped);
-  rt.exchange_async({}, one, 1s, store_answers, &learned);
-  want(said, "deregister_async", gone.value);
-  want(said, "barrier_async", met.value);
-  want(said, "stop_async", stopped.value);
-  want(said, "exchange_async", learned.value.empty() ? Result<void>() : learned.value.front().result);
+  want(said, "deregister_async", rt.deregister_async(in.region, 1s, store_result, &gone));
+  want(said, "barrier_async", rt.barrier_async({}, 1s, store_result, &met));
+  want(said, "stop_async", rt.stop_async(1s, store_result, &stopped));
+  want(said, "exchange_async", rt.exchange_async({}, one, 1s, store_answers, &learned));
+  want(said, "quiet_async", rt.quiet_async(1s, store_result, &quiet));
+  want(said, "no callback", gone.ends + met.ends + stopped.ends + learned.ends + quiet.ends == 0);
   want(said, "poll", rt.poll() == 0);
   want(said, "fd", rt.fd() == -1);
   want(said, "counters", rt.counters().operations == 0);
@@ -130,6 +128,8 @@ void call_everything(Said& said, Inherited& in) {
   want(said, "rank", rt.rank() == 0 && rt.world_size() == 2 && rt.incarnation() != 0);
 
   Request copy = in.open;
+  want(said, "cancel", copy.cancel());
+  want(said, "then", copy.then({[](void*, const Completion&) {}, nullptr}));
   want(said, "wait with a limit", Request(in.open).wait(1s));
   want(said, "wait_all", wait_all(std::span(&copy, 1)));
   copy = in.open;
@@ -172,15 +172,15 @@ struct Rig {
     there = *theirs->allocate(1U << 20U);
     const Rank zero[] = {0}, one[] = {1};
     Answer<std::vector<PeerAddresses>> a, b;
-    theirs->exchange_async(std::span(&there, 1), zero, k_patience, store_answers, &a);
-    mine->exchange_async(std::span(&here, 1), one, k_patience, store_answers, &b);
+    require_ok(theirs->exchange_async(std::span(&there, 1), zero, k_patience, store_answers, &a));
+    require_ok(mine->exchange_async(std::span(&here, 1), one, k_patience, store_answers, &b));
     until([&] { return a.ends + b.ends == 2; });
     require_ok(b.value.front().result);
     remote = b.value.front().regions.front();
   }
   ~Rig() {
     Answer<Result<void>> stopped;
-    mine->stop_async(k_patience, store_result, &stopped);
+    require_ok(mine->stop_async(k_patience, store_result, &stopped));
     until([&] { return stopped.ends.load() == 1; });
     mine.reset();
     CHECK(uv_loop_close(&loop) == 0);

@@ -200,7 +200,7 @@ class DrivenRank {
       std::atomic<bool> here{false};
       PeerAddresses addresses;
     } answer;
-    runtime_->exchange_async(
+    const auto asked = runtime_->exchange_async(
         std::span(&region_, 1), std::span(&rank, 1), std::chrono::milliseconds(options_.patience_ms),
         [](void* context, std::vector<PeerAddresses>&& answers) {
           auto& to = *static_cast<Answer*>(context);
@@ -209,6 +209,7 @@ class DrivenRank {
           to.here.notify_all();
         },
         &answer);
+    if (!asked) return say(asked);
     if (options_.hosted) {
       turn_until([&answer] { return answer.here.load(); });
     } else {
@@ -310,7 +311,7 @@ class DrivenRank {
         bool here = false;
         Result<void> result{};
       } end;
-      runtime_->stop_async(
+      const auto asked = runtime_->stop_async(
           std::chrono::seconds(5),
           [](void* context, const Result<void>& result) {
             auto& to = *static_cast<End*>(context);
@@ -318,6 +319,7 @@ class DrivenRank {
             to.here = true;
           },
           &end);
+      if (!asked) return 6;
       turn_until([&end] { return end.here; });
       runtime_.reset();
       uv_close(reinterpret_cast<uv_handle_t*>(&input_), nullptr);

@@ -147,8 +147,8 @@ void one_round(int kind) {
     require_ok(runtime);
     require_ok((*runtime)->allocate(4096));
     bool stopped = false;
-    (*runtime)->stop_async(
-        k_patience, [](void* context, const Result<void>&) { *static_cast<bool*>(context) = true; }, &stopped);
+    require_ok((*runtime)->stop_async(
+        k_patience, [](void* context, const Result<void>&) { *static_cast<bool*>(context) = true; }, &stopped));
     uv_run(&loop, UV_RUN_DEFAULT);
     REQUIRE(stopped);
     runtime->reset();
@@ -232,10 +232,10 @@ TEST_CASE("F7 ranks that meet and part, round after round, leave nothing behind"
     Region regions[2] = {*ranks[0]->allocate(4096), *ranks[1]->allocate(4096)};
     std::atomic<bool> learned{false};
     const Rank zero[] = {0}, one[] = {1};
-    ranks[1]->exchange_async(
+    require_ok(ranks[1]->exchange_async(
         std::span(&regions[1], 1), zero, k_patience,
         [](void* context, std::vector<PeerAddresses>&&) { static_cast<std::atomic<bool>*>(context)->store(true); },
-        &learned);
+        &learned));
     const auto answers = ranks[0]->exchange(std::span(&regions[0], 1), one, k_patience);
     require_ok(answers.front().result);
     require_ok(ranks[0]->put_sync(regions[0].data, answers.front().regions.front().at(0), 4096));

@@ -124,4 +124,31 @@ void Cluster::violate(const std::string& invariant, const std::string& text) {
   if (!violation_) violation_ = Violation{invariant, text};
 }
 
+void Cluster::judge_success(Operation& operation) {
+  // The target that serves this life has fenced all earlier ones of the rank.
+  operation.remote->lift(first_life(operation.life->rank) + 1, operation.life->number);
+  for (const Part& part : operation.parts) {
+    if (!operation.arrived(part)) {
+      violate("S3", fmt::format("operation {} succeeded, but its {} bytes are not there", operation.number, part.size));
+    }
+  }
+  if (operation.signalled && !operation.signal_fired()) {
+    violate("S6", fmt::format("operation {} succeeded, but its signal is {} instead of {}", operation.number,
+                              operation.remote->signal(operation.parts.front().remote_slot), operation.signal_after));
+  }
+}
+
+/// S7: a flush or fence ends after everything before it.
+void Cluster::judge_order(Operation& operation, const Completion& completion) {
+  if (!completion.result) {
+    count(operation.fence ? Rare::fences_failed : Rare::flushes_failed);
+    return;
+  }
+  if (operation.fence) count(Rare::fences_passed);
+  if (const Operation* earlier = open_before(*operation.life, operation.to, operation.number); earlier != nullptr) {
+    violate("S7", fmt::format("{} {} ended before operation {}", operation.fence ? "fence" : "flush", operation.number,
+                              earlier->number));
+  }
+}
+
 }  // namespace hixl::sim

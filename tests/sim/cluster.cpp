@@ -153,13 +153,14 @@ void Cluster::leave(Rank rank) {
   Life& life = *ranks_[rank];
   life.leaving = true;
   say("rank {} stops", rank);
-  life.core->stop(
+  const auto asked = life.core->stop(
       std::chrono::milliseconds(random_.between(0, 2000)),
       [](void* context, const Result<void>&) {
         auto& gone = *static_cast<Life*>(context);
         gone.left = true;  // the cluster looks at it after this turn
       },
       &life);
+  if (!asked) violate("S14", fmt::format("a stop was refused: {}", asked.error().message()));
 }
 
 /// A runtime that has stopped leaves nothing open, and nobody touches its memory any more.

@@ -88,6 +88,7 @@ class Cluster {
   [[nodiscard]] bool add_part(Operation& operation, std::optional<std::size_t> remote_slot);
   void draw_signal(Operation& operation);
   [[nodiscard]] Result<void> submit(Operation& operation);
+  void cancel(Operation& operation);
   void on_refused_post(Operation& operation, const Error& error);
   void on_end(Operation& operation, const Completion& completion);
   void release(Operation& operation);

@@ -71,7 +71,9 @@ struct Cluster::Operation {
   bool fence = false;
   bool batch = false;
   bool ended = false;
-  bool orphaned = false;  ///< its rank was killed before it ended
+  bool cancelled = false;  ///< was asked to end
+  Request request;         ///< while it is open
+  bool orphaned = false;   ///< its rank was killed before it ended
   std::vector<Part> parts;
   std::shared_ptr<Memory> remote;  ///< the target's memory
   RemoteRegion region{};

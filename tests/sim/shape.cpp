@@ -47,6 +47,7 @@ Shape Shape::draw(Random& random) {
   shape.long_per_mille = static_cast<std::uint32_t>(random.between(0, 500));
   shape.turnover_per_mille = rate(20);
   shape.control = {.lost_per_mille = rate(400), .twice_per_mille = rate(400), .held_per_mille = rate(400)};
+  shape.cancel_per_mille = rate(300);
   return shape;
 }
 
@@ -58,6 +59,7 @@ bool Shape::switch_off(std::string_view kind) {
   if (kind == "clog") return clog_per_mille = 0, true;
   if (kind == "reset") return reset_per_mille = 0, true;
   if (kind == "turnover") return turnover_per_mille = 0, true;
+  if (kind == "cancel") return cancel_per_mille = 0, true;
   if (kind == "control") return control = {}, true;
   return false;
 }

@@ -38,6 +38,7 @@ struct Shape {
   std::uint32_t small_per_mille = 0;  ///< of sizes: up to 100 bytes
   std::uint32_t hurry_per_mille = 0;  ///< of deadlines: up to hurry_max, so that many are over in mid-transfer
   Duration hurry_max{};
+  std::uint32_t cancel_per_mille = 0;   ///< of looks: some open operation is cancelled; of posts: at once
   std::uint32_t patient_per_mille = 0;  ///< of deadlines: far beyond the run, so that only an end helps
 
   // Trouble, a look; beyond what the plans of network and card bring.

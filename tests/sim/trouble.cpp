@@ -61,6 +61,15 @@ void Cluster::inject_faults() {
   }
 }
 
+/// At whatever stage it is; the checks of its end are the same as for any other.
+void Cluster::cancel(Operation& operation) {
+  if (!posts(*operation.life)) return;
+  operation.cancelled = true;
+  say("{}: is cancelled", operation.number);
+  const auto asked = operation.request.cancel();
+  if (!asked) violate("S14", fmt::format("a cancel was refused: {}", asked.error().message()));
+}
+
 /// Takes the region away from everybody and registers the same memory anew.
 void Cluster::turn_over(Life& life) {
   const auto exchanging = [&](Rank rank) {
@@ -71,13 +80,14 @@ void Cluster::turn_over(Life& life) {
   }
   life.turning = true;
   say("rank {} deregisters region {} generation {}", life.rank, life.region.key.id, life.region.key.generation);
-  life.core->deregister(
+  const auto asked = life.core->deregister(
       life.region, seconds(600),
       [](void* context, const Result<void>& result) {
         const std::unique_ptr<Turnover> note(static_cast<Turnover*>(context));
         note->cluster->on_turned_over(*note, result);
       },
       new Turnover{this, &life});
+  if (!asked) violate("S14", fmt::format("a deregistration was refused: {}", asked.error().message()));
 }
 
 void Cluster::on_turned_over(const Turnover& note, const Result<void>& result) {

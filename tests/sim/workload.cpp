@@ -28,6 +28,7 @@ bool Cluster::posts(Life& life) const {
 }
 
 void Cluster::turn_workload(Load load) {
+  if (!open_.empty() && random_.chance(shape_.cancel_per_mille)) cancel(*open_[random_.below(open_.size())]);
   for (Life* life : ranks_) {
     if (life == nullptr || !posts(*life)) continue;
     for (Rank to = 0; to < shape_.size; ++to) {
@@ -58,13 +59,14 @@ void Cluster::want_addresses(Life& life, Rank with) {
   if (std::exchange(life.pairs[with].exchanging, true)) return;
   life.pairs[with].exchanging_since = world_.now();
   const Rank ranks[] = {with};
-  life.core->exchange(
+  const auto asked = life.core->exchange(
       std::span(&life.region, 1), ranks, std::chrono::seconds(5),
       [](void* context, std::vector<PeerAddresses>&& answers) {
         const std::unique_ptr<ExchangeNote> note(static_cast<ExchangeNote*>(context));
         note->cluster->on_addresses(*note, std::move(answers.front()));
       },
       new ExchangeNote{this, &life, with});
+  if (!asked) violate("S14", fmt::format("an exchange was refused: {}", asked.error().message()));
 }
 
 void Cluster::on_addresses(const ExchangeNote& note, PeerAddresses&& answer) {
@@ -223,7 +225,10 @@ Result<void> Cluster::submit(Operation& operation) {
                               operation.region.at(part.remote_slot * k_slot_bytes + part.remote_offset), part.size,
                               operation.signalled ? &signal : nullptr, options);
   }
-  return request ? Result<void>() : Result<void>(fail(request.error()));
+  if (!request) return fail(request.error());
+  operation.request = std::move(*request);
+  if (random_.chance(shape_.cancel_per_mille)) cancel(operation);
+  return {};
 }
 
 void Cluster::on_refused_post(Operation& operation, const Error& error) {
@@ -268,6 +273,7 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
     violate("S2", fmt::format("operation {} ended twice", operation.number));
     return;
   }
+  operation.request = Request();
   Life& life = *operation.life;
   if (life.closing || operation.orphaned) return;
   const ErrorCode code = completion.result ? ErrorCode::ok : completion.result.error().code;
@@ -296,25 +302,13 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
   }
 }
 
-/// S7: a flush or fence ends after everything before it.
-void Cluster::judge_order(Operation& operation, const Completion& completion) {
-  if (!completion.result) {
-    count(operation.fence ? Rare::fences_failed : Rare::flushes_failed);
-    return;
-  }
-  if (operation.fence) count(Rare::fences_passed);
-  if (const Operation* earlier = open_before(*operation.life, operation.to, operation.number); earlier != nullptr) {
-    violate("S7", fmt::format("{} {} ended before operation {}", operation.fence ? "fence" : "flush", operation.number,
-                              earlier->number));
-  }
-}
-
 void Cluster::judge_end(Operation& operation, const Completion& completion) {
   Knowledge& known = operation.life->pairs[operation.to];
   if (completion.result) {
     known.successes_since_heal += faults_ ? 0 : 1;
     count(Rare::succeeded);
     if (world_.now() > operation.deadline) count(Rare::late_success);
+    if (operation.cancelled) count(Rare::cancelled_in_vain);
     judge_success(operation);
   } else {
     known.last_error = completion.result.error();
@@ -322,24 +316,14 @@ void Cluster::judge_end(Operation& operation, const Completion& completion) {
   }
 }
 
-void Cluster::judge_success(Operation& operation) {
-  // The target that serves this life has fenced all earlier ones of the rank.
-  operation.remote->lift(first_life(operation.life->rank) + 1, operation.life->number);
-  for (const Part& part : operation.parts) {
-    if (!operation.arrived(part)) {
-      violate("S3", fmt::format("operation {} succeeded, but its {} bytes are not there", operation.number, part.size));
-    }
-  }
-  if (operation.signalled && !operation.signal_fired()) {
-    violate("S6", fmt::format("operation {} succeeded, but its signal is {} instead of {}", operation.number,
-                              operation.remote->signal(operation.parts.front().remote_slot), operation.signal_after));
-  }
-}
-
 void Cluster::judge_failure(Operation& operation, ErrorCode code) {
   switch (code) {
     case ErrorCode::deadline_exceeded:
       count(Rare::deadline_over);
+      break;
+    case ErrorCode::cancelled:
+      count(Rare::cancelled);
+      if (!operation.cancelled) violate("S14", fmt::format("nobody cancelled operation {}", operation.number));
       break;
     case ErrorCode::peer_lost:
       count(Rare::peer_lost);
