@@ -95,6 +95,36 @@ TEST_CASE("F110: fences of fences, with broken links between (S7)") {
   CHECK(breaks > 10);
 }
 
+TEST_CASE("a fence that is cancelled, or was over before it began, orders all the same, and a flush leaves nothing") {
+  for (const bool begun : {false, true}) {
+    CAPTURE(begun);
+    PeerWorld world(70);
+    world.meet(0, 1);
+    const auto before = world[1].memory;
+    Job& first = world[0].put(world[1], 8192, 400'000);
+    const Error over(ErrorCode::cancelled);
+    Job& fence = world[0].order(Operation::Kind::fence, world[1], seconds(30), begun ? nullptr : &over);
+    Job& flush = world[0].order(Operation::Kind::flush, world[1], seconds(30), begun ? nullptr : &over);
+    if (begun) {
+      world[0].to(1).cancel(fence.operation);
+      world[0].to(1).cancel(flush.operation);
+      world[0].wake();
+    }
+    Job& behind = world[0].put(world[1], 700'000, 8);
+    while (!first.ended()) {
+      REQUIRE(untouched(world[1], before, 700'000, 8));
+      REQUIRE(world.world.step());
+    }
+    REQUIRE(world.run([&] { return behind.ended(); }));
+    CHECK(fence.code == ErrorCode::cancelled);
+    CHECK(flush.code == ErrorCode::cancelled);
+    CHECK(fence.order < first.order);
+    CHECK(first.code == ErrorCode::ok);
+    CHECK(behind.code == ErrorCode::ok);
+    CHECK(world[0].known(world[1]).gate.begin_order(1));  // none is open any more
+  }
+}
+
 TEST_CASE("the order outlives its fence: deadline or cancel end the request only") {
   PeerWorld world(31);
   world.meet(0, 1);

@@ -85,7 +85,7 @@ Job& Life::post(TransferVerb verb, const Life& other, std::uint64_t local, std::
   return job;
 }
 
-Job& Life::order(Operation::Kind kind, const Life& other, Duration time) {
+Job& Life::order(Operation::Kind kind, const Life& other, Duration time, const Error* over) {
   Job& job = *jobs.emplace_back(std::make_unique<Job>());
   job.operation.slot = static_cast<std::uint32_t>(jobs.size() - 1);
   job.operation.kind = kind;
@@ -94,7 +94,7 @@ Job& Life::order(Operation::Kind kind, const Life& other, Duration time) {
   REQUIRE(known(other).gate.begin_order(1000));
   job.operation.place = known(other).order.begin();
   known(other).order.sent();
-  actor.post(job.operation);
+  actor.post(job.operation, over);
   CHECK_FALSE(job.ended());
   wake();
   return job;

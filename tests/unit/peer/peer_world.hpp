@@ -93,7 +93,8 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   }
   Job& flush(const Life& other, Duration time = seconds(30)) { return order(Operation::Kind::flush, other, time); }
   Job& fence(const Life& other, Duration time = seconds(30)) { return order(Operation::Kind::fence, other, time); }
-  Job& order(Operation::Kind kind, const Life& other, Duration time);
+  /// `over`: it has ended before it begins.
+  Job& order(Operation::Kind kind, const Life& other, Duration time, const Error* over = nullptr);
   memory::PeerMemory& known(const Life& other) { return *directory->memory(other.rank); }
   ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30));
   ExchangeJob& exchange(const Life& other, Duration time = seconds(30)) { return exchange(other, {region}, time); }
