@@ -62,6 +62,12 @@ class PdSim(unittest.TestCase):
         self.check_clean(report, 8)
         self.assertEqual(list(report["links"]), ["tcp"])
 
+    def test_bytes_over_pcie_and_signals_over_tcp(self):
+        report, _ = self.run_sim("--requests", "8", "--model", "llama3-8b", "--scale", "256", "--speedup", "20",
+                                 links="pcie,tcp")
+        self.check_clean(report, 8)
+        self.assertLessEqual(set(report["links"]), {"pcie", "tcp"})  # tcp alone where the system forbids the other
+
     def test_a_trace_file_and_what_is_reused(self):
         lines = [{"timestamp": 0, "input_length": 1500, "output_length": 2, "hash_ids": [1, 2, 3]},
                  {"timestamp": 3000, "input_length": 2048, "output_length": 2, "hash_ids": [1, 2, 3, 4]}]
