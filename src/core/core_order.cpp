@@ -113,10 +113,11 @@ void Core::start_quiet(Instant deadline, void (*done)(void*, const Result<void>&
   };
   self_->post(flush(options_.rank, self_order_));
   for (const auto& actor : directory_->peers()) {
-    memory::PeerMemory& memory = *directory_->memory(actor->rank());
-    const bool begun = memory.gate.begin_order(std::numeric_limits<std::uint64_t>::max());
+    memory::PeerMemory* memory = directory_->memory(actor->rank());
+    HIXL_ASSERT(memory != nullptr);
+    const bool begun = memory->gate.begin_order(std::numeric_limits<std::uint64_t>::max());
     HIXL_ASSERT(begun);
-    actor->post(flush(actor->rank(), memory.order));
+    actor->post(flush(actor->rank(), memory->order));
   }
 }
 

@@ -151,7 +151,7 @@ TEST_CASE("every blocking call of the driving thread turns the runtime itself") 
 TEST_CASE("inside a callback blocking calls answer WOULD_DEADLOCK, posts work, and poll does nothing") {
   PolledCouple world({LinkKind::tcp});
   struct Seen {
-    Couple* world;
+    PolledCouple* world;
     ErrorCode codes[6]{};
     std::size_t polled = 99;
     Result<Request> posted = fail(ErrorCode::internal);
@@ -183,7 +183,7 @@ TEST_CASE("inside a callback blocking calls answer WOULD_DEADLOCK, posts work, a
 TEST_CASE("callbacks that post go on for as long as they like") {
   PolledCouple world;
   struct Chain {
-    Couple* world;
+    PolledCouple* world;
     int left;
     static void next(void* context, const Completion& completion) {
       auto& chain = *static_cast<Chain*>(context);

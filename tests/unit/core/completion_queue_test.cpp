@@ -50,7 +50,8 @@ struct Queue {
     return numbers;
   }
   std::shared_ptr<QueueState> state;
-  std::shared_ptr<runtime::LoopThread> thread = std::make_shared<runtime::LoopThread>();
+  std::shared_ptr<runtime::LoopThread> thread =
+      std::make_shared<runtime::LoopThread>(std::make_shared<const ForkMark>());
 };
 
 }  // namespace
@@ -132,7 +133,7 @@ TEST_CASE("queue: wait refuses what it cannot do, and ends in its time") {
   // Of many runtimes too, those that are gone replaced by new ones.
   std::vector<std::shared_ptr<runtime::LoopThread>> threads(9);
   for (auto& thread : threads) {
-    thread = std::make_shared<runtime::LoopThread>();
+    thread = std::make_shared<runtime::LoopThread>(std::make_shared<const ForkMark>());
     queue.state->give_back(queue.state->reserve(thread).value());
   }
   queue.thread->unbind();
@@ -141,7 +142,7 @@ TEST_CASE("queue: wait refuses what it cannot do, and ends in its time") {
   CHECK(code(queue.state->wait(out, k_enough)) == ErrorCode::would_deadlock);
   threads[8]->unbind();
   threads.clear();
-  const auto again = std::make_shared<runtime::LoopThread>();
+  const auto again = std::make_shared<runtime::LoopThread>(std::make_shared<const ForkMark>());
   queue.state->give_back(queue.state->reserve(again).value());
   CHECK(code(queue.state->wait(out, Timeout(0))) == ErrorCode::deadline_exceeded);
   again->bind_here();

@@ -103,8 +103,8 @@ TEST_CASE("a fence that is cancelled, or was over before it began, orders all th
     const auto before = world[1].memory;
     Job& first = world[0].put(world[1], 8192, 400'000);
     const Error over(ErrorCode::cancelled);
-    Job& fence = world[0].order(Operation::Kind::fence, world[1], seconds(30), begun ? nullptr : &over);
-    Job& flush = world[0].order(Operation::Kind::flush, world[1], seconds(30), begun ? nullptr : &over);
+    Job& fence = world[0].order(hixl::peer::Operation::Kind::fence, world[1], seconds(30), begun ? nullptr : &over);
+    Job& flush = world[0].order(hixl::peer::Operation::Kind::flush, world[1], seconds(30), begun ? nullptr : &over);
     if (begun) {
       world[0].to(1).cancel(fence.operation);
       world[0].to(1).cancel(flush.operation);
