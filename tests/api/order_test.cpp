@@ -94,13 +94,13 @@ TEST_CASE("F110: asynchronous puts to one place, a fence between each two, end a
     CAPTURE(text(links));
     Pair pair(links);
     Runtime& runtime = pair.world[0];
+    for (std::uint64_t i = 0; i < 40; ++i) fill_pattern(pair.regions[0].data + i * 65536, 64, i + 1);
     for (int round = 0; round < rounds(20); ++round) {
       std::vector<Request> requests;
       std::vector<Request> fences;
       for (std::uint64_t i = 0; i < 40; ++i) {
         // Long and short in turn, so that without order the short ones would be done first.
         const std::size_t size = i % 2 == 0 ? 300'000 : 64;
-        fill_pattern(pair.regions[0].data + i * 65536, 64, i + 1);
         auto put = runtime.put(pair.regions[0].data + i * 65536, pair.at(0), size);
         require_ok(put);
         requests.push_back(*put);
