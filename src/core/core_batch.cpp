@@ -78,6 +78,7 @@ Result<void> Core::add_entry(peer::Operation& operation, const BatchEntry& item)
 
 Result<void> Core::add_entries(peer::Operation& operation, std::span<const BatchEntry> items, const Signal* signal) {
   const Rank rank = items.front().remote.rank;
+  operation.batch.reserve(items.size());
   if (signal != nullptr) {
     if (const auto filled = fill_signal(operation.signal, *signal, rank); !filled) return filled;
   }
@@ -121,6 +122,7 @@ Result<void> Core::add_pieces(peer::Operation& operation, TransferVerb verb, std
   if (const auto filled = fill_entry(entry, verb, nullptr, remote, total); !filled) return filled;
   operation.single = entry;
   operation.single.size = 0;  // stands for all if none has bytes
+  operation.batch.reserve(pieces.size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     auto pin = pin_local(pieces[i].data, pieces[i].size, local_need(verb));
     if (!pin) return fail(at_entry(pin.error(), i));

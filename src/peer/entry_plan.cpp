@@ -2,7 +2,6 @@
 #include "peer/entry_plan.hpp"
 
 #include <algorithm>
-#include <tuple>
 
 namespace hixl::peer {
 
@@ -26,54 +25,53 @@ void drop(std::vector<T>& items) noexcept {
 
 void EntryPlan::add(std::vector<Entry>& entries, const Entry& entry, std::uint64_t written_at) {
   if (entry.size == 0) return;
-  std::uint64_t& end = written_to_[static_cast<std::size_t>(entry.verb)];
-  in_order_ = in_order_ && written_at >= end;
-  end = written_at + entry.size;
+  const auto verb = static_cast<std::size_t>(entry.verb);
+  in_order_ = in_order_ && written_at >= written_to_[verb];
+  written_to_[verb] = written_at + entry.size;
   if (!entries.empty() && entries.back().verb != entry.verb) verb_changes_ += 1;
   // What adjoins in one region adjoins at the target, too; local memory is looked at anyway.
   if (!entries.empty() && adjoin(entries.back(), entry)) {
     entries.back().size += entry.size;
-    extents_.back().end = end;
+    extents_[verb].back().end = written_to_[verb];
     coalesced_ += 1;
     return;
   }
-  extents_.push_back({written_at, end, static_cast<std::uint32_t>(entries.size()), entry.verb});
+  extents_[verb].push_back({written_at, written_to_[verb], static_cast<std::uint32_t>(entries.size())});
   entries.push_back(entry);
 }
 
 void EntryPlan::finish(std::vector<Entry>& entries) {
   // A chunk holds one verb only, so that entries of both in turn would travel one by one.
   if (in_order_ && verb_changes_ <= 1) return;
-  std::sort(extents_.begin(), extents_.end(), [](const Extent& a, const Extent& b) {
-    return std::tie(a.verb, a.begin, a.entry) < std::tie(b.verb, b.begin, b.entry);
-  });
-  const auto gets = std::find_if(extents_.begin(), extents_.end(),
-                                 [](const Extent& extent) { return extent.verb == TransferVerb::get; });
-  const auto first_get = static_cast<std::uint32_t>(gets - extents_.begin());
-  cut(entries, 0, first_get);
-  cut(entries, first_get, static_cast<std::uint32_t>(extents_.size()));
+  kept_.reserve(entries.size());
+  for (std::vector<Extent>& extents : extents_) {
+    std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+      return a.begin != b.begin ? a.begin < b.begin : a.entry < b.entry;
+    });
+    cut(entries, extents);
+  }
   entries.swap(kept_);
 }
 
-/// Goes through the extents [first, last) by address; at each address the newest entry that covers it is kept.
-void EntryPlan::cut(std::span<const Entry> entries, std::uint32_t first, std::uint32_t last) {
-  const auto older = [this](std::uint32_t a, std::uint32_t b) { return extents_[a].entry < extents_[b].entry; };
+/// Goes through extents in order of their begin; at each address the newest entry that covers it is kept.
+void EntryPlan::cut(std::span<const Entry> entries, std::span<const Extent> extents) {
+  const auto older = [&](std::uint32_t a, std::uint32_t b) { return extents[a].entry < extents[b].entry; };
   std::uint64_t at = 0;  // everything below is settled
-  std::uint32_t next = first;
-  while (next < last || !heap_.empty()) {
+  std::uint32_t next = 0;
+  while (next < extents.size() || !heap_.empty()) {
     if (heap_.empty()) {
-      at = extents_[next].begin;
+      at = extents[next].begin;
       heap_.push_back(next++);
       continue;
     }
-    const Extent& top = extents_[heap_.front()];
+    const Extent& top = extents[heap_.front()];
     if (top.end <= at) {  // covered by a newer one
       std::pop_heap(heap_.begin(), heap_.end(), older);
       heap_.pop_back();
       continue;
     }
-    if (next < last && extents_[next].begin < top.end) {
-      const Extent& coming = extents_[next];
+    if (next < extents.size() && extents[next].begin < top.end) {
+      const Extent& coming = extents[next];
       if (coming.entry > top.entry) {
         keep(entries[top.entry], top, at, coming.begin);
         at = coming.begin;
@@ -103,8 +101,8 @@ void EntryPlan::keep(const Entry& entry, const Extent& extent, std::uint64_t beg
 
 void EntryPlan::clear(std::vector<Entry>& entries) noexcept {
   drop(entries);
-  if (extents_.empty()) return;
-  drop(extents_);
+  if (extents_[0].empty() && extents_[1].empty()) return;
+  for (std::vector<Extent>& extents : extents_) drop(extents);
   drop(kept_);
   drop(heap_);
   written_to_ = {};

@@ -33,12 +33,11 @@ class EntryPlan {
   struct Extent {
     std::uint64_t begin, end;  // written
     std::uint32_t entry;
-    TransferVerb verb;
   };
-  void cut(std::span<const Entry> entries, std::uint32_t first, std::uint32_t last);
+  void cut(std::span<const Entry> entries, std::span<const Extent> extents);
   void keep(const Entry& entry, const Extent& extent, std::uint64_t begin, std::uint64_t end);
 
-  std::vector<Extent> extents_;
+  std::array<std::vector<Extent>, 2> extents_;  // by verb
   std::vector<Entry> kept_;
   std::vector<std::uint32_t> heap_;            // extents that hold the present address, the newest entry first
   std::array<std::uint64_t, 2> written_to_{};  // where the last entry of each verb ends
