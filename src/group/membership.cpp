@@ -247,7 +247,9 @@ void Membership::Impl::on_deadline() {
   detail.host = last_error.detail.host;
   detail.port = last_error.detail.port;
   if (detail.port == 0) address.name_in(detail);
-  finish(fail(ErrorCode::rendezvous_unreachable, detail));
+  // Not the store's fault, and waiting for it would not help.
+  const bool limit = os_error == EMFILE || os_error == ENFILE;
+  finish(fail(limit ? ErrorCode::fd_limit : ErrorCode::rendezvous_unreachable, detail));
 }
 
 // ---- what the store says ----

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 
 #include "settings.hpp"
@@ -27,8 +28,9 @@ int main(int argc, char** argv) {
   auto& settings = hixl::test::given();
   for (int i = 1; i + 1 < argc; ++i) {
     const std::string_view option = argv[i];
-    if (option == "--rank") settings.rank_program = argv[i + 1];
-    if (option == "--run") settings.launcher_program = argv[i + 1];
+    // Absolute, since a child that enters another mount namespace begins at its root.
+    if (option == "--rank") settings.rank_program = std::filesystem::absolute(argv[i + 1]);
+    if (option == "--run") settings.launcher_program = std::filesystem::absolute(argv[i + 1]);
     if (option == "--seconds") settings.at_least = std::chrono::seconds(std::atol(argv[i + 1]));
   }
   if (settings.rank_program.empty() || settings.launcher_program.empty()) {
