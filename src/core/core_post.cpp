@@ -204,14 +204,19 @@ Result<void> Core::hand_over(peer::Operation& operation, const OpOptions& option
     place = {options.queue->state_, *reserved};
   }
   requests_->prepare(slot, options.callback, options.user_data);
-  Result<void> posted;
+  const auto refuse = [&place](ErrorCode code, const ErrorDetail& detail) -> Result<void> {
+    if (auto taken = std::exchange(place, {}); taken.queue) taken.queue->give_back(taken.place);
+    return fail(code, detail);
+  };
+  // No result is kept and handed on: its copy would be read in wider pieces than it was written in, and so wait for all
+  // that the post has stored.
   if (!loop_->mailbox().post(this, k_mail_operation, slot, 0)) {
-    posted = fail(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
-  } else if (life_.load(std::memory_order_seq_cst) == Life::stopped && came_too_late(operation)) {
-    posted = fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+    return refuse(ErrorCode::busy, {.rank = operation.rank, .limit = options_.requests_max});
   }
-  if (!posted && place.queue) std::exchange(place, {}).queue->give_back(place.place);
-  return posted;
+  if (life_.load(std::memory_order_seq_cst) == Life::stopped && came_too_late(operation)) {
+    return refuse(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown});
+  }
+  return {};
 }
 
 Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired,
