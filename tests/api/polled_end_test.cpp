@@ -95,11 +95,12 @@ TEST_CASE("a polled runtime may be destroyed in a callback of its own: what is o
           call.events.add();
         }
       } call{&world, at, {}};
-      for (int i = 0; i < 6; ++i) {
-        require_ok(world.mine->put(world.here.data, world.remote.at(0), i % 2 == 0 ? 8 : k_polled_bytes / 2,
+      constexpr std::uint64_t k_place_bytes = k_polled_bytes / 8;  // puts that are open together do not overlap
+      for (std::uint64_t i = 0; i < 6; ++i) {
+        require_ok(world.mine->put(world.here.data, world.remote.at(i * k_place_bytes), i % 2 == 0 ? 8 : k_place_bytes,
                                    {.callback = {Call::end, &call}}));
       }
-      Request kept = *world.mine->put(world.here.data, world.remote.at(0), k_polled_bytes / 2);
+      Request kept = *world.mine->put(world.here.data, world.remote.at(6 * k_place_bytes), k_place_bytes);
       Answer<Result<void>> quiet;
       require_ok(world.mine->quiet_async(k_patience, store_result, &quiet));
       while (world.mine) world.mine->poll();
