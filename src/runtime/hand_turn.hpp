@@ -61,7 +61,10 @@ class HandTurn {
       if (done()) return Waited::done;
       if (!drives()) return Waited::not_driving;
       const std::size_t work = poll();
-      if (done()) return Waited::done;
+      if (done()) {
+        send_off();
+        return Waited::done;
+      }
       if (limit.passed()) return Waited::time_over;
       if (work == 0) rest(limit.within(step));
     }
@@ -71,6 +74,15 @@ class HandTurn {
   /// For a thread that does not drive: sleeps on `word` as futex_wait does, but when nobody turned for the patience the
   /// thread becomes the driving one, and has to call wait().
   [[nodiscard]] Woken sleep_on(FutexWord& word, std::uint32_t expected, const WaitLimit& limit) noexcept;
+  /// Turns until there is nothing more to do at once, or enough: what the last turn put into queues leaves, an answer
+  /// to a peer above all. The caller of a blocking function may go on to something that waits for that very peer, and
+  /// then nobody would turn.
+  void send_off() noexcept {
+    for (int turns = 0; turns < k_send_off_turns && drives() && poll() > 0; ++turns) {
+    }
+  }
+  /// Each is bounded; after a few of them whoever still finds work has a busy runtime, and turns it anyway.
+  static constexpr int k_send_off_turns = 8;
   /// A driving thread that sleeps looks again by itself: another one may have begun to turn, or ended the loop.
   static constexpr Timeout k_step = std::chrono::milliseconds(100);
   /// Until the descriptor is readable or the limit.
