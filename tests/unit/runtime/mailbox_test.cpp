@@ -263,3 +263,44 @@ TEST_CASE("mailbox: no wake-up is lost between the last look and the sleep") {
   for (std::thread& sender : senders) sender.join();
   CHECK(inbox.faults == 0);
 }
+
+TEST_CASE("mailbox: a message and a last look that meet: one of the two sees the other") {
+  constexpr std::uint64_t k_rounds = 10'000;
+  test::FakePort port;
+  Mailbox mailbox(port, 100);
+  SUBCASE("the sender pays for the order") {}
+  SUBCASE("the sleeper pays") {
+    if (!mailbox.wakeup().let_sleeper_pay()) MESSAGE("no process-wide barrier in this kernel: the sender pays");
+  }
+  Inbox inbox(1);
+  std::atomic<std::uint64_t> begun{0};
+  std::atomic<std::uint64_t> posted{0};
+  // Both begin a round together, the sender after a number of steps that differs from round to round.
+  std::thread sender([&] {
+    for (std::uint64_t round = 1; round <= k_rounds; ++round) {
+      for (int looks = 0; begun.load(std::memory_order_acquire) < round; ++looks) {
+        if (looks > 1000) std::this_thread::yield();  // fewer processors than threads
+      }
+      for (volatile std::uint64_t steps = round % 64; steps > 0;) steps = steps - 1;
+      static_cast<void>(mailbox.post(letter(inbox, 0, round - 1)));
+      posted.store(round, std::memory_order_release);
+    }
+  });
+  std::uint64_t unseen = 0;
+  for (std::uint64_t round = 1; round <= k_rounds; ++round) {
+    const int wakes = port.wakes();
+    CHECK(mailbox.empty());  // also takes the sender's cache line, so that its message is slow to come through
+    begun.store(round, std::memory_order_release);
+    mailbox.wakeup().asleep();
+    const bool looked_in_vain = mailbox.empty();
+    for (int looks = 0; posted.load(std::memory_order_acquire) < round; ++looks) {
+      if (looks > 1000) std::this_thread::yield();
+    }
+    mailbox.wakeup().awake();
+    if (looked_in_vain && port.wakes() == wakes) ++unseen;
+    REQUIRE(mailbox.drain(10) == 1);
+  }
+  sender.join();
+  CHECK(unseen == 0);
+  CHECK(inbox.faults == 0);
+}
