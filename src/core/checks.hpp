@@ -15,5 +15,9 @@ namespace hixl::core {
 [[nodiscard]] constexpr Rights local_need(TransferVerb verb) noexcept {
   return verb == TransferVerb::put ? Rights::read : Rights::write;
 }
+/// And the remote side.
+[[nodiscard]] constexpr Rights remote_need(TransferVerb verb) noexcept {
+  return verb == TransferVerb::put ? Rights::write : Rights::read;
+}
 
 }  // namespace hixl::core

@@ -4,6 +4,7 @@
 // checks, codes and promises as the ordinary way.
 #include <algorithm>
 
+#include "core/checks.hpp"
 #include "core/core.hpp"
 
 namespace hixl::core {
@@ -53,9 +54,9 @@ Result<void> Core::copy_along(TransferVerb verb, const void* local, const Remote
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   // The whole range is checked before the first byte moves.
-  const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);
+  const auto view = resolve(remote, size, remote_need(verb));
   if (!view) return fail(view.error());
-  const auto pin = pin_local(local, size, verb == TransferVerb::put ? Rights::read : Rights::write);
+  const auto pin = pin_local(local, size, local_need(verb));
   if (!pin) return fail(pin.error());
 
   const auto* bytes = static_cast<const std::byte*>(local);
@@ -104,7 +105,7 @@ std::optional<Result<void>> Core::try_lane(TransferVerb verb, const void* local,
   } leave{memory->gate};
 
   const bool put = verb == TransferVerb::put;
-  const Rights need = put ? Rights::write : Rights::read;
+  const Rights need = remote_need(verb);
   const auto view = memory->remotes.resolve(remote, size, need);
   if (!view) {
     const auto named = resolve(remote, size, need);
@@ -114,7 +115,7 @@ std::optional<Result<void>> Core::try_lane(TransferVerb verb, const void* local,
   memory::Device* device = &memory::host_device();
   memory::Pin pin;
   if (!inlines(verb, local, size)) {
-    auto pinned = pin_local(local, size, put ? Rights::read : Rights::write);
+    auto pinned = pin_local(local, size, local_need(verb));
     if (!pinned) return Result<void>(fail(pinned.error()));
     pin = std::move(*pinned);
     device = &pin.device();

@@ -94,7 +94,7 @@ bool Core::inlines(TransferVerb verb, const void* local, std::uint64_t size) con
 
 Result<void> Core::fill_entry(peer::Entry& entry, TransferVerb verb, const void* local, const RemoteAddress& remote,
                               std::uint64_t size) {
-  const auto view = resolve(remote, size, verb == TransferVerb::put ? Rights::write : Rights::read);
+  const auto view = resolve(remote, size, remote_need(verb));
   if (!view) return fail(view.error());
   entry.verb = verb;
   entry.local = static_cast<std::byte*>(const_cast<void*>(local));
@@ -145,7 +145,7 @@ Result<void> Core::fill_signal(peer::SignalEntry& entry, const Signal& signal, R
 /// What a post writes of its slot was last written by the loop: asked for now, it is here when the checks are done.
 void Core::fetch_slot(std::uint32_t slot) noexcept {
   const auto* posted = reinterpret_cast<const std::byte*>(&operations_[slot].slot);
-  for (std::size_t line = 0; line < 3; ++line) {
+  for (std::size_t line = 0; line < peer::k_posted_lines; ++line) {
     runtime::prefetch_for_write(posted + line * peer::k_cache_line_bytes);
   }
   runtime::prefetch_for_write(inline_bytes_.data() + std::size_t{slot} * options_.max_inline);

@@ -49,6 +49,7 @@ struct Chunk {
 };
 
 inline constexpr std::size_t k_cache_line_bytes = 64;
+inline constexpr std::size_t k_posted_lines = 3;  ///< from `slot` to `pin`
 
 struct OpenTag;
 struct ReadyTag;
