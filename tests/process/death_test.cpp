@@ -101,6 +101,9 @@ TEST_CASE("S13 S49 every open operation to a killed rank ends with PEER_LOST") {
       Guest victim(home, 1, {"--registered"});
       victim->stop();
       std::vector<Request> open = open_many(home, victim.remote());
+      // What one thread posts is taken in that order, so when this has ended the loop has taken them all. It might
+      // else see the death first, and the flush would find nothing open before it, and rightly end well.
+      require_ok(home->flush(other.rank(), k_patience));
       for (Request& request : open) CHECK(code_of(request.query()) == ErrorCode::busy);
       while_others_go_on(home, other, [&] {
         victim->kill();
