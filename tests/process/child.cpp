@@ -65,8 +65,10 @@ Child::~Child() {
 }
 
 void Child::tell(std::string_view line) {
-  if (!lines_->send(line)) FAIL("child " << pid_ << " is gone and cannot be told '" << line << "'\n" << log());
+  if (!try_tell(line)) FAIL("child " << pid_ << " is gone and cannot be told '" << line << "'\n" << log());
 }
+
+bool Child::try_tell(std::string_view line) { return lines_->send(line); }
 
 std::string Child::hear() {
   auto line = lines_->next();

@@ -28,6 +28,8 @@ class Child {
 
   [[nodiscard]] pid_t pid() const noexcept { return pid_; }
   void tell(std::string_view line);
+  /// For one that may have ended already. False: it has.
+  [[nodiscard]] bool try_tell(std::string_view line);
   /// Its next line.
   [[nodiscard]] std::string hear();
   [[nodiscard]] std::string ask(std::string_view line);
