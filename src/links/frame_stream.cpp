@@ -61,12 +61,12 @@ bool FrameStream::fits(std::size_t body_bytes, std::size_t bytes_max) {
 
 /// Half empty, so that whoever waited does not wait again after one frame.
 bool FrameStream::sendable_again() const noexcept {
-  if (!alive_ || wanted_bytes_ == 0) return false;
+  if (!writable() || wanted_bytes_ == 0) return false;
   return out_.empty() || (out_.bytes() <= bytes_queued_max_ / 2 && out_.bytes() + wanted_bytes_ <= bytes_queued_max_);
 }
 
 bool FrameStream::queue(const wire::FrameHeader& header, const FrameQueue::Frame& frame, std::size_t bytes_max) {
-  if (!alive_) return true;
+  if (!writable()) return true;
   if (!fits(frame.body.size(), bytes_max)) return false;
   if (const Result<void> pushed = out_.push(header, frame); !pushed) fail(pushed.error());
   loop_.defer(*this);
@@ -88,7 +88,7 @@ bool FrameStream::send_answer(const wire::FrameHeader& header, ConstBytes body, 
                bytes_queued_max_ + k_answer_reserve_bytes);
 }
 
-bool FrameStream::room_for(std::size_t body_bytes) { return !alive_ || fits(body_bytes, bytes_queued_max_); }
+bool FrameStream::room_for(std::size_t body_bytes) { return !writable() || fits(body_bytes, bytes_queued_max_); }
 
 void FrameStream::call_when_sendable(runtime::Task& task) {
   wanted_bytes_ = std::max(wanted_bytes_, wire::k_header_bytes);
@@ -102,7 +102,7 @@ void FrameStream::flush() {
 
 void FrameStream::write_out() {
   std::size_t event_bytes = 0;
-  while (alive_ && !write_blocked_ && !out_.empty()) {
+  while (writable() && !write_blocked_ && !out_.empty()) {
     if (event_bytes >= k_write_bytes_per_event) {
       loop_.defer(*this);
       return;
@@ -123,10 +123,19 @@ void FrameStream::write_out() {
         break;
       case runtime::IoResult::State::closed:
       case runtime::IoResult::State::failed:
-        fail(Error(ErrorCode::link_failed, {.os_error = result.os_error}));
+        on_write_failed(Error(ErrorCode::link_failed, {.os_error = result.os_error}));
         break;
     }
   }
+}
+
+/// What the peer said before it left (that it goes, or why it cannot be our peer) may still wait to be read: the end
+/// comes after one more look. One only, since a peer may stop reading and send for ever.
+void FrameStream::on_write_failed(const Error& error) {
+  if (!wants_read_ || sink_ == nullptr) return fail(error);
+  write_error_ = error;
+  pump_due_ = true;
+  loop_.defer(*this);
 }
 
 void FrameStream::on_writable() {
@@ -142,8 +151,10 @@ void FrameStream::run() {
   Life life(*this);
   if (pump_due_) {
     pump_due_ = false;
+    const bool last = write_error_.has_value();
     pump();
     if (life.gone) return;
+    if (last) fail(*write_error_);
   }
   write_out();
   report();
@@ -171,7 +182,8 @@ void FrameStream::report() {
 void FrameStream::fail(const Error& error) {
   if (!alive_) return;
   alive_ = false;
-  down_error_ = error;
+  // The read that follows a failed write finds the same end, and knows less about it.
+  down_error_ = write_error_ && error.code == ErrorCode::link_failed ? *write_error_ : error;
   stream_->set_events(nullptr);
   loop_.defer(*this);
 }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -75,7 +76,9 @@ class FrameStream final : private runtime::StreamEvents, private runtime::Task {
   /// Defers the task when there is room again.
   void call_when_sendable(runtime::Task& task);
   /// True when a frame with this ticket is queued or half sent.
-  [[nodiscard]] bool holds_ticket(std::uint64_t ticket) const noexcept { return alive_ && out_.holds_ticket(ticket); }
+  [[nodiscard]] bool holds_ticket(std::uint64_t ticket) const noexcept {
+    return writable() && out_.holds_ticket(ticket);
+  }
   /// Writes what is queued now instead of at the end of the turn.
   void flush();
   /// Stops reading (back-pressure) or goes on.
@@ -109,7 +112,9 @@ class FrameStream final : private runtime::StreamEvents, private runtime::Task {
   [[nodiscard]] bool queue(const wire::FrameHeader& header, const FrameQueue::Frame& frame, std::size_t bytes_max);
   [[nodiscard]] bool fits(std::size_t body_bytes, std::size_t bytes_max);
   [[nodiscard]] bool sendable_again() const noexcept;
+  [[nodiscard]] bool writable() const noexcept { return alive_ && !write_error_; }
   void write_out();
+  void on_write_failed(const Error& error);
   void resume();
   void fail(const Error& error);
 
@@ -124,7 +129,8 @@ class FrameStream final : private runtime::StreamEvents, private runtime::Task {
   bool write_blocked_ = false;  ///< on_writable() will come
   bool down_told_ = false;
   Error down_error_{};
-  std::size_t wanted_bytes_ = 0;  ///< the longest frame that was refused; 0: none since on_sendable()
+  std::optional<Error> write_error_{};  ///< nothing leaves any more; one more look at what has come, then the end
+  std::size_t wanted_bytes_ = 0;        ///< the longest frame that was refused; 0: none since on_sendable()
   std::uint64_t send_calls_ = 0;
   std::uint64_t buffered_pieces_ = 0;
   FrameQueue out_;

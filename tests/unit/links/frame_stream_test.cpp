@@ -114,6 +114,41 @@ TEST_CASE("a failing write ends the stream; what is sent afterwards is swallowed
   REQUIRE(world.pair.settle());
 }
 
+TEST_CASE("what the peer said before it left is heard, although a write finds it gone first") {
+  for (const int told : {0, 1, 5}) {
+    CAPTURE(told);
+    World world;
+    for (int i = 0; i < told; ++i) {
+      REQUIRE(world.streams[1]->send(header_of(FrameType::pong, static_cast<std::uint64_t>(i)), {}));
+    }
+    world.streams[1]->flush();
+    world.streams[1].reset();
+    REQUIRE(world.streams[0]->send(header_of(FrameType::ping), {}));
+    world.streams[0]->flush();
+    CHECK(world.streams[0]->send(header_of(FrameType::ping), {}));  // swallowed
+    REQUIRE(world.pair.settle());
+    CHECK(world.sinks[0].frames.size() == static_cast<std::size_t>(told));
+    REQUIRE(world.sinks[0].down);
+    CHECK(world.sinks[0].down->code == ErrorCode::link_failed);
+    CHECK(world.sinks[0].down->detail.os_error == EPIPE);
+  }
+}
+
+TEST_CASE("a peer that reads nothing and sends for ever does not keep a stream alive") {
+  World world;
+  world.pair.ends[0].out->write_error = EPIPE;
+  Random random(23);
+  const Sample frame{FrameType::write, random_bytes(random, 100), {}};
+  const Encoded encoded = encode_all({frame});
+  const auto send_more = [&] { world.pair.ends[1].out->put(ConstBytes(encoded.bytes)); };
+  for (int i = 0; i < 1000; ++i) send_more();
+  world.sinks[0].on_any = send_more;
+  REQUIRE(world.streams[0]->send(header_of(FrameType::ping), {}));
+  REQUIRE(world.pair.settle());
+  CHECK(world.sinks[0].down);
+  CHECK(world.sinks[0].frames.size() < 1000);
+}
+
 TEST_CASE("a flipped bit at any byte is an error, and no damaged frame is seen") {
   Random random(15);
   std::vector<Sample> frames = samples(random);
