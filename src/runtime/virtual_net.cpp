@@ -67,7 +67,7 @@ std::unique_ptr<Stream> VirtualNet::connect(ProcessId process, const Address& ad
   if (!agenda_.random.chance(agenda_.plan.connect_lost_per_mille)) {
     agenda_.push({.kind = Kind::connect_arrive, .id = id}, agenda_.delay());
   }
-  return make_virtual_stream(*this, id, 0, address.text());
+  return make_virtual_stream(*this, id, 0);
 }
 
 void VirtualNet::on_connect_arrive(Connection& connection) {
@@ -108,8 +108,8 @@ void VirtualNet::on_connect_done(Connection& connection, ErrorCode code) {
 void VirtualNet::on_accept(Connection& connection) {
   const auto listener = listeners_.find(connection.listener);
   if (listener == listeners_.end()) return close_end(connection, 1);
-  listener->second.events->on_accept(
-      make_virtual_stream(*this, connection.id, 1, "virtual:" + std::to_string(connection.id)));
+  connection.accepted = true;
+  listener->second.events->on_accept(make_virtual_stream(*this, connection.id, 1));
 }
 
 // ---- bytes ----
@@ -339,6 +339,23 @@ void VirtualNet::clog(ProcessId from, ProcessId to, Duration time, VirtualWorld:
     VirtualPipe& pipe = connection->to[connection->ends[0].process == to ? 0 : 1];
     pipe.clogged_until = std::max(pipe.clogged_until, agenda_.now + time);
   }
+}
+
+std::vector<ProcessId> VirtualNet::peers_of(ProcessId process) const {
+  std::vector<ProcessId> peers;
+  for (const auto& [id, connection] : connections_) {
+    for (const std::size_t side : {0U, 1U}) {
+      const VirtualEnd& end = connection->ends[side];
+      const bool held = end.open && (side == 0 || connection->accepted);
+      if (held && end.process == process) peers.push_back(connection->ends[1 - side].process);
+    }
+  }
+  return peers;
+}
+
+std::size_t VirtualNet::listeners_of(ProcessId process) const {
+  return static_cast<std::size_t>(std::count_if(listeners_.begin(), listeners_.end(),
+                                                [&](const auto& entry) { return entry.second.process == process; }));
 }
 
 void VirtualNet::reset(ProcessId a, ProcessId b, VirtualWorld::Which which) {

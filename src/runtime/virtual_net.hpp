@@ -111,6 +111,9 @@ class VirtualNet {
   void kill(ProcessId process);
   void clog(ProcessId from, ProcessId to, Duration time, VirtualWorld::Which which);
   void reset(ProcessId a, ProcessId b, VirtualWorld::Which which);
+  /// The other ends of the streams that a process has open; k_no_process: nobody has accepted yet.
+  [[nodiscard]] std::vector<ProcessId> peers_of(ProcessId process) const;
+  [[nodiscard]] std::size_t listeners_of(ProcessId process) const;
 
   // ---- for streams and listeners ----
   struct Connection;

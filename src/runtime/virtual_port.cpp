@@ -221,6 +221,18 @@ void VirtualWorld::set_plan(const FaultPlan& plan) { impl_->agenda.plan = plan; 
 const FaultPlan& VirtualWorld::plan() const noexcept { return impl_->agenda.plan; }
 bool VirtualWorld::alive(EventPort& port) const { return impl_->of(port).alive; }
 
+VirtualHoldings VirtualWorld::holdings(EventPort& port) const {
+  const ProcessId process = impl_->of(port).id;
+  VirtualHoldings holdings;
+  holdings.listeners = impl_->net.listeners_of(process);
+  for (const ProcessId peer : impl_->net.peers_of(process)) {
+    holdings.streams += 1;
+    if (peer != k_no_process && !impl_->processes[peer]->alive) holdings.streams_to_dead += 1;
+  }
+  for (const auto& [id, watch] : impl_->watches) holdings.death_watches += watch.owner == process ? 1 : 0;
+  return holdings;
+}
+
 bool VirtualWorld::step() {
   Impl& world = *impl_;
   Impl::Process* next = nullptr;

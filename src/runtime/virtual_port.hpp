@@ -49,6 +49,14 @@ struct FaultPlan {
   [[nodiscard]] static FaultPlan draw(Random& random);
 };
 
+/// What a process holds of the world. Loop objects that forgot to let go of something show here.
+struct VirtualHoldings {
+  std::size_t listeners = 0;
+  std::size_t streams = 0;          ///< ends of connections that it has not closed
+  std::size_t streams_to_dead = 0;  ///< of these: the process at the other end is dead
+  std::size_t death_watches = 0;
+};
+
 /// Work that happens in the world and in no process (a simulated network card).
 class WorldEvents {
  public:
@@ -99,6 +107,7 @@ class VirtualWorld final {
   /// the network already carries. Every call into its port fails from now on.
   void kill(EventPort& port);
   [[nodiscard]] bool alive(EventPort& port) const;
+  [[nodiscard]] VirtualHoldings holdings(EventPort& port) const;
   /// SIGSTOP for that long: the loop is not turned, the network fills its buffers.
   void pause(EventPort& port, Duration time);
   enum class Which : std::uint8_t { all, one };

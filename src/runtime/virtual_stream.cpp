@@ -2,6 +2,7 @@
 #include "runtime/virtual_stream.hpp"
 
 #include <cerrno>
+#include <string>
 #include <utility>
 
 namespace hixl::runtime {
@@ -12,8 +13,7 @@ namespace {
 
 class VirtualStream final : public Stream {
  public:
-  VirtualStream(VirtualNet& net, std::uint64_t id, int side, std::string remote)
-      : net_(net), id_(id), side_(side), remote_(std::move(remote)) {}
+  VirtualStream(VirtualNet& net, std::uint64_t id, int side) : net_(net), id_(id), side_(side) {}
   VirtualStream(const VirtualStream&) = delete;
   VirtualStream& operator=(const VirtualStream&) = delete;
   ~VirtualStream() override {
@@ -43,7 +43,7 @@ class VirtualStream final : public Stream {
     end(*connection).want_read = on;
     net_.want_readable(*connection, side_);
   }
-  [[nodiscard]] std::string remote_text() const override { return remote_; }
+  [[nodiscard]] std::string remote_text() const override { return "virtual:" + std::to_string(id_); }
   [[nodiscard]] Credentials credentials() const override {
     const auto* connection = net_.find(id_);
     if (connection == nullptr || connection->address.family != Address::Family::unix_abstract) return {};
@@ -58,7 +58,6 @@ class VirtualStream final : public Stream {
   VirtualNet& net_;
   std::uint64_t id_;
   int side_;
-  std::string remote_;
 };
 
 class VirtualListener final : public Listener {
@@ -78,8 +77,8 @@ class VirtualListener final : public Listener {
 
 }  // namespace
 
-std::unique_ptr<Stream> make_virtual_stream(VirtualNet& net, std::uint64_t id, int side, std::string remote) {
-  return std::make_unique<VirtualStream>(net, id, side, std::move(remote));
+std::unique_ptr<Stream> make_virtual_stream(VirtualNet& net, std::uint64_t id, int side) {
+  return std::make_unique<VirtualStream>(net, id, side);
 }
 
 std::unique_ptr<Listener> make_virtual_listener(VirtualNet& net, std::uint64_t id, Address address) {

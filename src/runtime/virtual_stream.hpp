@@ -63,12 +63,14 @@ struct VirtualNet::Connection {
   std::array<VirtualEnd, 2> ends;  ///< 0 dialled, 1 accepted
   std::array<VirtualPipe, 2> to;   ///< bytes on their way to that end
   bool connected = false;
-  bool settled = false;  ///< the dialler has been told
+  bool settled = false;   ///< the dialler has been told
+  bool accepted = false;  ///< the listener's process holds its end; until then only its kernel does
   std::uint64_t listener = 0;
 };
 
-[[nodiscard]] std::unique_ptr<Stream> make_virtual_stream(VirtualNet& net, std::uint64_t id, int side,
-                                                          std::string remote);
+/// Both ends of a connection have the same remote_text(), and no others: how things that are no part of it (a
+/// simulated card) find out what belongs together.
+[[nodiscard]] std::unique_ptr<Stream> make_virtual_stream(VirtualNet& net, std::uint64_t id, int side);
 [[nodiscard]] std::unique_ptr<Listener> make_virtual_listener(VirtualNet& net, std::uint64_t id, Address address);
 
 }  // namespace hixl::runtime

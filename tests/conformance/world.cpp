@@ -69,8 +69,8 @@ class SimWorld final : public World {
     b_ = std::make_unique<End>(port_b, world_.draw_seed(), 1, depths);
     world_.add(a_->loop, port_a);
     world_.add(b_->loop, port_b);
-    a_->factory = links::make_sim_factory(fabric_, 0);
-    b_->factory = links::make_sim_factory(fabric_, 1);
+    a_->factory = links::make_sim_factory(fabric_);
+    b_->factory = links::make_sim_factory(fabric_);
     Meeting meeting;
     meeting.start(*a_, *b_, {Address::Family::tcp, "127.0.0.1", 0});
     until([&] { return meeting.connected && meeting.accepted != nullptr; });

@@ -87,7 +87,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   parts.driver = std::make_unique<VirtualDriver>(world_, *life->port);
   parts.hosted = true;
   // Every rank of a seed has tcp; with the fabric, that is the better link and tcp the spare.
-  if (fabric_) parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_, rank)));
+  if (fabric_) parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));
   parts.factories.push_back(make_tap(taps_, rank, links::make_tcp_factory()));
   RuntimeOptions options;
   options.rank = rank;

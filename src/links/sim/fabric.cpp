@@ -66,15 +66,11 @@ Duration SimFabric::delay(std::uint32_t late_per_mille) {
                                  static_cast<std::uint64_t>(plan_.delay_max.count())));
 }
 
-void SimFabric::join(SimSeat& seat, const LinkIdentity& identity, Rank self) {
-  const auto [low, high] = std::minmax(self, identity.rank);
-  const std::size_t index = self == low ? 0 : 1;
-  const Key key{identity.session, identity.link_id, identity.link_gen, low, high};
-  auto& pair = waiting_[key];
-  pair[index] = &seat;
-  SimSeat* other = pair[1 - index];
-  if (other == nullptr) return;
-  waiting_.erase(key);
+void SimFabric::join(SimSeat& seat, const std::string& connection) {
+  const auto [place, first] = waiting_.try_emplace(connection, &seat);
+  if (first) return;
+  SimSeat* other = place->second;
+  waiting_.erase(place);
   seat.other = other;
   other->other = &seat;
   seat.joined = other->joined = true;
@@ -171,7 +167,7 @@ void SimFabric::close(SimSeat& seat) {
   seat.closed = true;
   seat.drained_at =
       world_.now() + Duration(world_.random().below(static_cast<std::uint64_t>(plan_.drain_max.count()) + 1));
-  std::erase_if(waiting_, [&](const auto& entry) { return entry.second[0] == &seat || entry.second[1] == &seat; });
+  std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &seat; });
   std::erase_if(breaks_, [&](const auto& entry) { return entry.second == &seat; });
   for (auto& [id, transfer] : transfers_) {
     if (transfer.initiator != &seat || transfer.landings_left == 0) continue;
@@ -242,8 +238,8 @@ void SimFabric::on_world_event(std::uint64_t token) {
 Error SimFabric::admit(Transfer& transfer) {
   const Post& post = transfer.post;
   for (Piece& piece : transfer.pieces) {
-    const auto place = transfer.target->services->regions.check(post.region, post.token, piece.offset, piece.bytes,
-                                                                needed(post.verb));
+    const auto place =
+        transfer.target->services->regions.check(post.region, post.token, piece.offset, piece.bytes, needed(post.verb));
     if (!place) return place.error();
     piece.place = place->data;
     transfer.device = place->device;

@@ -7,11 +7,10 @@
 // Owner: the test. Bound to the thread of its world; outlives every link that it carries.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <span>
-#include <tuple>
+#include <string>
 #include <vector>
 
 #include "links/link.hpp"
@@ -76,9 +75,9 @@ class SimFabric final : private runtime::WorldEvents {
   void halt();
 
   // ---- for links ----
-  /// Seats find each other by session, link, generation and the two ranks. A seat is taken once: a later life of a rank
-  /// with the same numbers gets new ones.
-  void join(SimSeat& seat, const LinkIdentity& identity, Rank self);
+  /// Seats find each other by the connection over which their links were made (its remote_text(), equal at both ends).
+  /// Numbers would not do: sessions, links and generations of a dead life come again.
+  void join(SimSeat& seat, const std::string& connection);
   [[nodiscard]] bool post(SimSeat& seat, const Post& post);  ///< false: busy
   [[nodiscard]] static bool has_credit(const SimSeat& seat) noexcept;
   void close(SimSeat& seat);
@@ -107,11 +106,9 @@ class SimFabric final : private runtime::WorldEvents {
     LinkSeq seq = 0;
     std::size_t landings_left = 0;
     memory::Device* device = nullptr;  ///< of the target's region; set when the whole access was found allowed
-    bool dead = false;     ///< will never be executed whole
+    bool dead = false;                 ///< will never be executed whole
     Error refused{};
   };
-  using Key = std::tuple<SessionId, LinkId, LinkGen, Rank, Rank>;
-
   void on_world_event(std::uint64_t token) override;
   void schedule_break(SimSeat& seat);
   void cut(Transfer& transfer, std::span<const Segment> segments);
@@ -124,7 +121,7 @@ class SimFabric final : private runtime::WorldEvents {
 
   runtime::VirtualWorld& world_;
   SimPlan plan_;
-  std::map<Key, std::array<SimSeat*, 2>> waiting_;  // seats whose other end has not come; by rank order
+  std::map<std::string, SimSeat*> waiting_;  // seats whose other end has not come, by connection
   std::map<std::uint64_t, Transfer> transfers_;
   std::map<std::uint64_t, SimSeat*> breaks_;
   std::uint64_t next_id_ = 1;

@@ -10,17 +10,16 @@ namespace {
 
 class SimFactory final : public LinkFactory {
  public:
-  SimFactory(SimFabric& fabric, Rank self) : fabric_(fabric), self_(self) {}
+  explicit SimFactory(SimFabric& fabric) : fabric_(fabric) {}
   [[nodiscard]] const LinkCaps& caps() const noexcept override { return caps_; }
   [[nodiscard]] Result<void> available() const override { return {}; }
   [[nodiscard]] std::unique_ptr<Link> make(const LinkIdentity& identity, std::unique_ptr<FrameStream> stream,
                                            const LinkServices& services, LinkEvents& events) override {
-    return std::make_unique<sim::SimLink>(caps_, fabric_, self_, identity, std::move(stream), services, events);
+    return std::make_unique<sim::SimLink>(caps_, fabric_, identity, std::move(stream), services, events);
   }
 
  private:
   SimFabric& fabric_;
-  const Rank self_;
   const LinkCaps caps_{
       .kind = LinkKind::sim,
       .rank_of_choice = 200,      // behind every real kind
@@ -31,8 +30,6 @@ class SimFactory final : public LinkFactory {
 
 }  // namespace
 
-std::unique_ptr<LinkFactory> make_sim_factory(SimFabric& fabric, Rank self) {
-  return std::make_unique<SimFactory>(fabric, self);
-}
+std::unique_ptr<LinkFactory> make_sim_factory(SimFabric& fabric) { return std::make_unique<SimFactory>(fabric); }
 
 }  // namespace hixl::links

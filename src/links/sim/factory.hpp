@@ -11,7 +11,7 @@
 
 namespace hixl::links {
 
-/// `self`: the rank of the runtime that owns the factory. The fabric outlives its links.
-[[nodiscard]] std::unique_ptr<LinkFactory> make_sim_factory(SimFabric& fabric, Rank self);
+/// The fabric outlives its links.
+[[nodiscard]] std::unique_ptr<LinkFactory> make_sim_factory(SimFabric& fabric);
 
 }  // namespace hixl::links

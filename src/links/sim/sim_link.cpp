@@ -8,7 +8,7 @@
 
 namespace hixl::links::sim {
 
-SimLink::SimLink(const LinkCaps& caps, SimFabric& fabric, Rank self, const LinkIdentity& identity,
+SimLink::SimLink(const LinkCaps& caps, SimFabric& fabric, const LinkIdentity& identity,
                  std::unique_ptr<FrameStream> stream, const LinkServices& services, LinkEvents& events)
     : caps_(caps),
       identity_(identity),
@@ -21,7 +21,7 @@ SimLink::SimLink(const LinkCaps& caps, SimFabric& fabric, Rank self, const LinkI
                                              services.rx_depth, services.loop)),
       last_heard_(services.loop.now()) {
   seat_.services = &services_;
-  fabric_.join(seat_, identity, self);
+  fabric_.join(seat_, stream_->stream().remote_text());
   stream_->set_sink(this);
   services_.loop.attach(*this);
 }

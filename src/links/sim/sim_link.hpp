@@ -16,8 +16,8 @@ namespace hixl::links::sim {
 
 class SimLink final : public Link, private FrameSink, private runtime::Poller {
  public:
-  SimLink(const LinkCaps& caps, SimFabric& fabric, Rank self, const LinkIdentity& identity,
-          std::unique_ptr<FrameStream> stream, const LinkServices& services, LinkEvents& events);
+  SimLink(const LinkCaps& caps, SimFabric& fabric, const LinkIdentity& identity, std::unique_ptr<FrameStream> stream,
+          const LinkServices& services, LinkEvents& events);
   SimLink(const SimLink&) = delete;
   SimLink& operator=(const SimLink&) = delete;
   ~SimLink() override;

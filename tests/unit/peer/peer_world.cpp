@@ -25,7 +25,7 @@ Life::Life(PeerWorld& in, Rank own, bool fabric_too)
                                 .listener = *this,
                                 .counters = counters,
                                 .links = {}});
-  if (fabric_too) factories.push_back(links::make_sim_factory(in.fabric, own));
+  if (fabric_too) factories.push_back(links::make_sim_factory(in.fabric));
   factories.push_back(links::make_tcp_factory());
   for (std::size_t i = 0; i < factories.size(); ++i) {
     services->links.push_back({factories[i].get(), static_cast<LinkId>(10 + i)});
