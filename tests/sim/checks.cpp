@@ -111,9 +111,35 @@ void Cluster::check_links(Life& life) {
   }
 }
 
+/// S13: a rank that has stopped holds nothing of the world any more.
+void Cluster::check_left(const Life& life) {
+  const runtime::VirtualHoldings held = world_.holdings(*life.port);
+  if (held.listeners + held.streams + held.death_watches == 0) return;
+  violate("S13", fmt::format("rank {} has stopped and holds {} listeners, {} streams, {} watches", life.rank,
+                             held.listeners, held.streams, held.death_watches));
+}
+
+/// S13: long after the last death, what was held for the sake of the dead has gone.
+void Cluster::check_baseline() {
+  for (const Life* life : ranks_) {
+    if (life == nullptr) continue;
+    const runtime::VirtualHoldings held = world_.holdings(*life->port);
+    const auto links = life->core->links();
+    if (held.streams_to_dead > 0) {
+      violate("S13", fmt::format("rank {} holds {} streams to the dead", life->rank, held.streams_to_dead));
+    }
+    // One to the store, one a link; a dial may be under way for each link that is not up.
+    if (held.streams > 1 + links.size() || held.death_watches > shape_.size - 1) {
+      violate("S13", fmt::format("rank {} holds {} streams for {} links and {} watches for {} peers", life->rank,
+                                 held.streams, links.size(), held.death_watches, shape_.size - 1));
+    }
+  }
+}
+
 void Cluster::check_round() {
   if (++looks_ % k_round_looks != 0) return;
   check_deadlines();
+  check_lies();
   const auto& life = lives_[looks_ / k_round_looks % lives_.size()];
   check_memory(*life);
   if (!life->dead) check_links(*life);

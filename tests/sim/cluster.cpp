@@ -52,6 +52,7 @@ Cluster::Cluster(std::uint64_t seed, const Settings& settings)
       taps_{.random = Random(random_.next()), .rare = rare_} {
   for (const std::string& kind : settings.without) static_cast<void>(shape_.switch_off(kind));
   taps_.faults = shape_.control;
+  taps_.lie_per_mille = shape_.lie_per_mille;
   world_.set_plan(runtime::FaultPlan::draw(random_));
   if (shape_.with_fabric) fabric_.emplace(world_, links::SimPlan::draw(random_));
   make_store();
@@ -109,6 +110,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   const auto region = life->core->register_memory(life->memory->data(), life->memory->size(), {});
   HIXL_ASSERT(region.has_value());
   life->region = *region;
+  life->keys.insert({region->key.id, region->key.generation});
   memories_[life->core->incarnation()] = life->memory;
   if (births_[rank]++ > 0) count(Rare::restarted);
   life->number = first_life(rank) + births_[rank];
@@ -168,6 +170,7 @@ void Cluster::on_left(Life& life) {
   ranks_[life.rank] = nullptr;
   life.dead = true;
   count(Rare::left);
+  check_left(life);
   say("rank {} has stopped", life.rank);
   for (const Operation* operation : open_) {
     if (operation->life == &life) {

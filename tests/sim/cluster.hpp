@@ -4,7 +4,7 @@
 // random operations. One seed decides everything.
 //
 // cluster.cpp has birth, death and the clock, trouble.cpp the faults and their healing, workload.cpp the operations,
-// checks.cpp what is looked at in between.
+// misuse.cpp requests that must be refused, checks.cpp what is looked at in between.
 #pragma once
 
 #include <map>
@@ -100,6 +100,10 @@ class Cluster {
   void reuse(Operation& operation, ErrorCode code);
   void orphan(Operation& operation);
 
+  // ---- requests that must be refused ----
+  void misuse(Life& life, Rank to);
+  void check_lies();
+
   // ---- checks ----
   void check_signals();
   void check_fences();
@@ -108,6 +112,8 @@ class Cluster {
   void check_deadlines();
   void check_links(Life& life);
   void check_round();
+  void check_left(const Life& life);
+  void check_baseline();
   void violate(const std::string& invariant, const std::string& text);
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {

@@ -3,6 +3,8 @@
 // What a Cluster is made of: lives of ranks and operations of the workload.
 #pragma once
 
+#include <set>
+
 #include "cluster.hpp"
 
 namespace hixl::sim {
@@ -31,6 +33,7 @@ struct Cluster::Life {
   std::shared_ptr<Memory> memory;
   std::unique_ptr<core::Core> core;
   Region region{};
+  std::set<std::pair<std::uint32_t, std::uint32_t>> keys;  ///< of all its regions: id and generation
   std::uint32_t inline_max = 0;
   Duration lease{};
   Duration paused{};   ///< in sum

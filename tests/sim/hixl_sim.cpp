@@ -46,8 +46,9 @@ hixl::sim::Report run(std::uint64_t seed, const hixl::sim::Cluster::Settings& se
 }
 
 std::string unknown_kind(const std::string& kind) {
-  return hixl::sim::Shape{}.switch_off(kind) ? std::string()
-                                             : "kill, leave, replace, pause, clog, reset, turnover, control";
+  return hixl::sim::Shape{}.switch_off(kind)
+             ? std::string()
+             : "kill, leave, replace, pause, clog, reset, turnover, cancel, control, lie";
 }
 
 /// Prints the rare states; the number of required ones that no seed reached.

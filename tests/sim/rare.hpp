@@ -60,7 +60,10 @@ namespace hixl::sim {
   X(refused, true, "attempts that the target refused")                                 \
   X(revoke_waited, false, "regions that a link still touched when they were closed")   \
   X(ghosts_landed, true, "pieces that landed after their initiator had given up")      \
-  X(ghosts_refused, true, "pieces of closed links that the target kept out")
+  X(ghosts_refused, true, "pieces of closed links that the target kept out")           \
+  X(misused, true, "requests for what nobody may have, refused in the call")           \
+  X(lies, true, "attempts for what was not granted, which got as far as the target")   \
+  X(lies_told, true, "operations that ended as such an attempt was refused")
 
 enum class Rare : std::uint8_t {
 #define HIXL_SIM_NAME(name, required, text) name,

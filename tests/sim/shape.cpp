@@ -48,6 +48,8 @@ Shape Shape::draw(Random& random) {
   shape.turnover_per_mille = rate(20);
   shape.control = {.lost_per_mille = rate(400), .twice_per_mille = rate(400), .held_per_mille = rate(400)};
   shape.cancel_per_mille = rate(300);
+  shape.misuse_per_mille = rate(100);
+  shape.lie_per_mille = rate(30);
   return shape;
 }
 
@@ -61,6 +63,7 @@ bool Shape::switch_off(std::string_view kind) {
   if (kind == "turnover") return turnover_per_mille = 0, true;
   if (kind == "cancel") return cancel_per_mille = 0, true;
   if (kind == "control") return control = {}, true;
+  if (kind == "lie") return lie_per_mille = 0, true;
   return false;
 }
 

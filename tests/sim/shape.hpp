@@ -52,6 +52,8 @@ struct Shape {
   std::uint32_t long_per_mille = 0;      ///< of stops and clogs: up to 6 s, beyond every lease
   std::uint32_t turnover_per_mille = 0;  ///< a region is deregistered and registered again
   ControlFaults control{};
+  std::uint32_t misuse_per_mille = 0;  ///< of looks: the program asks for what it may not
+  std::uint32_t lie_per_mille = 0;     ///< of attempts: the initiator's library does
 
   [[nodiscard]] static Shape draw(Random& random);
   /// Switches one kind of trouble off, to find out which one matters; false: no such kind.

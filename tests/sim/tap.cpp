@@ -48,21 +48,50 @@ class TapLink final : public links::Link, private links::LinkEvents {
   }
   void count(Rare which, std::uint64_t by = 1) noexcept { board_.rare.add(which, by); }
   void on_fence_answer(const wire::FenceAnswer& answer);
+  [[nodiscard]] std::vector<links::Segment> twist(links::Post& post);
 
   TapBoard& board_;
   const TapBoard::Key key_;
   links::LinkEvents& events_;
   std::unique_ptr<links::Link> inner_;
-  std::map<std::uint64_t, links::Verb> posted_;  // by cookie
+  std::map<std::uint64_t, links::Verb> posted_;                // by cookie
+  std::map<std::uint64_t, std::vector<links::Segment>> lies_;  // the same: what was asked for in the post's place
   bool closed_ = false;
   wire::FrameType held_type_{};
   std::vector<std::byte> held_;
 };
 
+/// S11: a range that ends beyond the region, one that wraps around, or a key that does not open it.
+std::vector<links::Segment> TapLink::twist(links::Post& post) {
+  std::vector<links::Segment> segments(post.segments.begin(), post.segments.end());
+  links::Segment& last = segments.back();
+  switch (board_.random.below(3)) {
+    case 0:
+      last.offset += std::uint64_t{1} << 30U;
+      break;
+    case 1:
+      last.offset = std::uint64_t{0} - last.bytes;
+      break;
+    default:
+      post.token.low ^= 1;
+  }
+  post.segments = segments;
+  return segments;
+}
+
 links::Answer TapLink::post(const links::Post& post) {
-  const links::Answer answer = inner_->post(post);
+  links::Post asked = post;
+  std::vector<links::Segment> lie;
+  if (board_.random.chance(board_.lie_per_mille)) lie = twist(asked);
+  const links::Answer answer = inner_->post(asked);
   if (answer == links::Answer::busy) return answer;
   count(Rare::posts);
+  if (!lie.empty()) {
+    count(Rare::lies);
+    lies_[post.cookie] = std::move(lie);
+  } else {
+    lies_.erase(post.cookie);
+  }
   const bool signal = post.verb == links::Verb::signal_set || post.verb == links::Verb::signal_add;
   if (post.attempt > 0) count(signal ? Rare::signals_resent : Rare::resent);
   if (post.attempt > 1) count(Rare::resent_again);
@@ -74,7 +103,11 @@ std::size_t TapLink::poll(std::span<links::Completion> out) {
   const std::size_t polled = inner_->poll(out);
   for (const links::Completion& completion : out.first(polled)) {
     posted_.erase(completion.cookie);
+    const bool lie = lies_.erase(completion.cookie) > 0;
     if (completion.error.code != ErrorCode::ok) count(Rare::refused);
+    if (!lie) continue;
+    if (completion.error.code == ErrorCode::ok) board_.lies_granted += 1;
+    if (completion.error.kind() == ErrorKind::fix_call) board_.lies_refused += 1;
   }
   return polled;
 }
@@ -109,7 +142,7 @@ bool TapLink::abandon(std::uint64_t cookie) {
   if (const auto found = posted_.find(cookie); found != posted_.end() && found->second == links::Verb::read) {
     count(taken_back ? Rare::reads_taken_back : Rare::reads_kept);
   }
-  if (taken_back) posted_.erase(cookie);
+  if (taken_back) posted_.erase(cookie), lies_.erase(cookie);
   return taken_back;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tap: a link around a link. Counts what passes between the peer room and its links, and loses, repeats and delays
-// fence messages. It changes nothing else, so that the actors on both sides cannot tell.
+// fence messages. It also lies for its initiator: some posts ask for more than was granted, which only the target can
+// know. It changes nothing else, so that the actors on both sides cannot tell.
 #pragma once
 
 #include <map>
@@ -19,10 +20,13 @@ namespace hixl::sim {
 struct TapBoard {
   Random random;
   ControlFaults faults{};
+  std::uint32_t lie_per_mille = 0;  ///< of posts: ask the target for what it has not granted
   RareCounts& rare;
   /// Sent, not completed when their link closed: only the target can tell. By rank, peer's rank, link, generation.
   using Key = std::tuple<Rank, Rank, LinkId, LinkGen>;
   std::map<Key, std::set<LinkSeq>> unresolved{};
+  std::uint64_t lies_refused = 0;  ///< and not yet told as the end of an operation
+  std::uint64_t lies_granted = 0;
 };
 
 [[nodiscard]] std::unique_ptr<links::LinkFactory> make_tap(TapBoard& board, Rank self,

@@ -110,6 +110,10 @@ void Cluster::on_turned_over(const Turnover& note, const Result<void>& result) {
   const auto region = life.core->register_memory(life.memory->data(), life.memory->size(), {});
   HIXL_ASSERT(region.has_value());
   life.region = *region;
+  if (!life.keys.insert({region->key.id, region->key.generation}).second) {
+    violate("S10",
+            fmt::format("region {} generation {} exists for the second time", region->key.id, region->key.generation));
+  }
   say("rank {} registered region {} generation {}", life.rank, life.region.key.id, life.region.key.generation);
   life.turning = false;
   for (Rank rank = 0; rank < shape_.size; ++rank) forget_addresses(life.rank, rank);
@@ -143,6 +147,7 @@ void Cluster::heal() {
   world_.set_plan(runtime::FaultPlan{});
   if (fabric_) fabric_->set_plan(links::SimPlan{});
   taps_.faults = {};
+  taps_.lie_per_mille = 0;
   if (!drive(k_drain_max, Load::none)) {
     for (const Operation* operation : open_) {
       violate("L1", fmt::format("operation {} of rank {} to rank {} did not end after healing", operation->number,
@@ -177,6 +182,7 @@ void Cluster::heal() {
   }
   static_cast<void>(drive(milliseconds(100), Load::full));
   if (!drive(k_drain_max, Load::none)) violate("L1", "an operation of a healthy world did not end");
+  check_baseline();
   for (const auto& life : lives_) check_memory(*life);
 }
 

@@ -36,6 +36,7 @@ void Cluster::turn_workload(Load load) {
       const Knowledge& known = life->pairs[to];
       if (!known.region || waits_for(to, life->rank)) want_addresses(*life, to);
       if (!known.region) continue;
+      if (random_.chance(shape_.misuse_per_mille)) misuse(*life, to);
       if (load == Load::missing_pairs) {
         if (known.successes_since_heal == 0) post(*life, to, k_probe_source);
       } else if (open_.size() < shape_.open_max && random_.chance(shape_.post_per_mille)) {
@@ -345,6 +346,14 @@ void Cluster::judge_failure(Operation& operation, ErrorCode code) {
         forget_addresses(operation.life->rank, operation.to);
       }
       break;
+    case ErrorCode::access_denied:
+    case ErrorCode::out_of_range:
+      if (taps_.lies_refused > 0) {
+        taps_.lies_refused -= 1;  // the target's word for what the tap has made of a valid request
+        count(Rare::lies_told);
+        break;
+      }
+      [[fallthrough]];
     default:
       violate("S14", fmt::format("operation {} ended with {}", operation.number,
                                  operation.life->pairs[operation.to].last_error.message()));
