@@ -22,5 +22,6 @@ using LinkId = std::uint16_t;       ///< index of a link within a peer
 using LinkGen = std::uint32_t;      ///< rises on every reconnect and on every fence; starts at 1
 using LinkSeq = std::uint64_t;      ///< counts sequenced frames of one link generation and direction; starts at 1
 using OpId = std::uint64_t;         ///< rises per initiator incarnation; never reused
+using AtomicSeq = std::uint64_t;    ///< counts the atomics of one incarnation that another one executes; starts at 1
 
 }  // namespace hixl

@@ -26,6 +26,8 @@ bool known(FrameType type) noexcept {
     case FrameType::signal:
     case FrameType::ack:
     case FrameType::nack:
+    case FrameType::atomic:
+    case FrameType::atomic_result:
     case FrameType::fence_request:
     case FrameType::fence_answer:
     case FrameType::ping:

@@ -29,6 +29,7 @@ inline constexpr std::size_t k_segments_max = 32;
 enum class FrameType : std::uint8_t {
   hello = 1, welcome = 2, reject = 3,
   write = 10, read = 11, read_data = 12, signal = 13, ack = 14, nack = 15,
+  atomic = 16, atomic_result = 17,
   fence_request = 20, fence_answer = 21,
   ping = 30, pong = 31,
   exchange = 40, exchange_ack = 41, barrier = 42, bye = 43,

@@ -108,6 +108,24 @@ struct SignalBody {
   std::uint64_t value = 0;
   std::uint8_t add = 0;  ///< 0: set, 1: add
 };
+enum class AtomicOp : std::uint8_t { add = 0, swap = 1, compare_swap = 2 };
+/// Changes one aligned 8-byte word, exactly once whatever happens to links: the target remembers the answer under
+/// `number` until the initiator has got it. Answered by atomic_result, or by a nack: then it was not executed.
+struct AtomicBody {
+  RegionKey region{};
+  Token token{};
+  std::uint64_t offset = 0;
+  AtomicSeq number = 0;      ///< of the initiator's incarnation, over all links and sessions
+  AtomicSeq acked_upto = 0;  ///< the initiator asks for none of these any more; below `number`
+  AtomicOp op = AtomicOp::add;
+  std::uint64_t value = 0;     ///< addend, or the new value
+  std::uint64_t expected = 0;  ///< of compare_swap; else 0
+  std::uint8_t ask = 0;        ///< 1: only asks; if it was never executed it never will be (nack CANCELLED)
+};
+struct AtomicResult {
+  LinkSeq seq = 0;          ///< which atomic it answers
+  std::uint64_t value = 0;  ///< of the word before
+};
 /// All sequenced frames up to here have arrived whole, and were executed or refused by a nack sent earlier.
 struct Ack {
   LinkSeq upto = 0;
@@ -197,7 +215,8 @@ struct PcieProof {
 
 #define HIXL_WIRE_MESSAGES(X)                                                                                       \
   X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
-  X(Exchange) X(ExchangeAck) X(Barrier) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody)
+  X(Exchange) X(ExchangeAck) X(Barrier) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody)              \
+  X(AtomicBody) X(AtomicResult)
 #define HIXL_WIRE_PCIE_MESSAGES(X) X(PcieOffer) X(PcieReady) X(PcieProof)
 
 #define HIXL_WIRE_DECLARE(Message)                            \

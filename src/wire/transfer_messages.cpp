@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages that move bytes and say that they have been moved: access (write, read), read_data, signal, ack, nack.
+// Messages that move bytes and say that they have been moved: access (write, read), read_data, signal, atomic and its
+// result, ack, nack.
 #include "wire/codec.hpp"
 #include "wire/messages.hpp"
 
@@ -31,6 +32,14 @@ void fields(Code& code, typename Code::template Field<SignalBody>& m) {
   code(m.region, m.token, m.offset, m.value, m.add);
 }
 template <class Code>
+void fields(Code& code, typename Code::template Field<AtomicBody>& m) {
+  code(m.region, m.token, m.offset, m.number, m.acked_upto, m.op, m.value, m.expected, m.ask);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<AtomicResult>& m) {
+  code(m.seq, m.value);
+}
+template <class Code>
 void fields(Code& code, typename Code::template Field<Ack>& m) {
   code(m.upto);
 }
@@ -49,6 +58,11 @@ static bool valid(const Access& m) noexcept {
 }
 static bool valid(const ReadData& m) noexcept { return m.read_seq != 0; }
 static bool valid(const SignalBody& m) noexcept { return m.region.valid() && m.add <= 1; }
+static bool valid(const AtomicBody& m) noexcept {
+  return m.region.valid() && m.acked_upto < m.number && m.op <= AtomicOp::compare_swap && m.ask <= 1 &&
+         (m.op == AtomicOp::compare_swap || m.expected == 0);
+}
+static bool valid(const AtomicResult& m) noexcept { return m.seq != 0; }
 static bool valid(const Ack&) noexcept { return true; }
 static bool valid(const Nack& m) noexcept {
   return m.seq != 0 && known_error_code(m.code) && m.code != static_cast<std::uint16_t>(ErrorCode::ok);
@@ -57,6 +71,8 @@ static bool valid(const Nack& m) noexcept {
 HIXL_WIRE_DEFINE(Access)
 HIXL_WIRE_DEFINE(ReadData)
 HIXL_WIRE_DEFINE(SignalBody)
+HIXL_WIRE_DEFINE(AtomicBody)
+HIXL_WIRE_DEFINE(AtomicResult)
 HIXL_WIRE_DEFINE(Ack)
 HIXL_WIRE_DEFINE(Nack)
 

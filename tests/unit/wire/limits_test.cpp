@@ -147,6 +147,20 @@ TEST_CASE("transfer messages") {
   }
 }
 
+TEST_CASE("atomics") {
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.region.generation = 0; }));
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.number = m.acked_upto = 0; }));
+  CHECK(accepts<AtomicBody>([](AtomicBody& m) { m.number = 1, m.acked_upto = 0; }));
+  CHECK(accepts<AtomicBody>([](AtomicBody& m) { m.number = ~AtomicSeq{0}, m.acked_upto = m.number - 1; }));
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.acked_upto = m.number; }));
+  CHECK(accepts<AtomicBody>([](AtomicBody& m) { m.op = AtomicOp::compare_swap; }));
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.op = static_cast<AtomicOp>(3); }));
+  CHECK(accepts<AtomicBody>([](AtomicBody& m) { m.op = AtomicOp::compare_swap, m.expected = 5; }));
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.op = AtomicOp::swap, m.expected = 5; }));
+  CHECK(!accepts<AtomicBody>([](AtomicBody& m) { m.ask = 2; }));
+  CHECK(!accepts<AtomicResult>([](AtomicResult& m) { m.seq = 0; }));
+}
+
 TEST_CASE("exchange") {
   Exchange out;
   CHECK(decode_body(ConstBytes(exchange_bytes(0, 0, 0)), out));

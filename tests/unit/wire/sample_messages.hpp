@@ -97,6 +97,20 @@ inline void fill(Random& r, ReadData& m) { m = {r.identity()}; }
 inline void fill(Random& r, SignalBody& m) {
   m = {any_key(r), any_token(r), r.next(), r.next(), up_to<std::uint8_t>(r, 1)};
 }
+inline void fill(Random& r, AtomicBody& m) {
+  m = {any_key(r),
+       any_token(r),
+       r.next(),
+       r.identity(),
+       0,
+       up_to<AtomicOp>(r, 2),
+       r.next(),
+       0,
+       up_to<std::uint8_t>(r, 1)};
+  m.acked_upto = r.below(m.number);
+  if (m.op == AtomicOp::compare_swap) m.expected = r.next();
+}
+inline void fill(Random& r, AtomicResult& m) { m = {r.identity(), r.next()}; }
 inline void fill(Random& r, Ack& m) { m = {r.next()}; }
 inline void fill(Random& r, Nack& m) {
   const auto code = static_cast<std::uint16_t>(r.chance(500) ? ErrorCode::out_of_range : ErrorCode::stale);
@@ -172,6 +186,10 @@ inline auto tied(const Reject& m) { return std::tie(m.reason, m.peer_id, m.incar
 inline auto tied(const WireSegment& s) { return std::tie(s.offset, s.bytes); }
 inline auto tied(const ReadData& m) { return std::tie(m.read_seq); }
 inline auto tied(const SignalBody& m) { return std::tie(m.region, m.token, m.offset, m.value, m.add); }
+inline auto tied(const AtomicBody& m) {
+  return std::tie(m.region, m.token, m.offset, m.number, m.acked_upto, m.op, m.value, m.expected, m.ask);
+}
+inline auto tied(const AtomicResult& m) { return std::tie(m.seq, m.value); }
 inline auto tied(const Ack& m) { return std::tie(m.upto); }
 inline auto tied(const Nack& m) {
   return std::tie(m.seq, m.code, m.address, m.length, m.nearest_base, m.nearest_length, m.limit);
