@@ -190,8 +190,8 @@ bool HostLink::drained() {
 
 // ---- events ----
 
-void HostLink::complete(std::uint64_t cookie, const Error& error) {
-  completions_.push_back({cookie, error.code == ErrorCode::ok ? error : located(error)});
+void HostLink::complete(std::uint64_t cookie, const Error& error, std::uint64_t value) {
+  completions_.push_back({cookie, error.code == ErrorCode::ok ? error : located(error), value});
   if (!completions_told_) completions_due_ = true;
   schedule_events();
 }

@@ -119,6 +119,7 @@ class HostLink : public Link, private FrameSink, private CopyClient {
   // ---- events ----
   [[nodiscard]] bool up() const noexcept { return state_ == State::up; }
   [[nodiscard]] bool alive() const noexcept { return state_ == State::up || state_ == State::setting_up; }
+  void complete(std::uint64_t cookie, const Error& error, std::uint64_t value = 0);
   void break_down(const Error& error);
   void schedule_events();
   [[nodiscard]] Error located(Error error) const noexcept;
@@ -160,7 +161,6 @@ class HostLink : public Link, private FrameSink, private CopyClient {
   [[nodiscard]] Result<void> on_ack(ConstBytes body);
   void send_orders_and_offer_credit();
   void on_copied(memory::CopyJob& job) override;
-  void complete(std::uint64_t cookie, const Error& error);
   void become_up();
   [[nodiscard]] bool event_due() const noexcept;
   void deliver();

@@ -84,6 +84,8 @@ Result<void> HostLink::handle(const wire::FrameHeader& header, ConstBytes body, 
     case wire::FrameType::read:
     case wire::FrameType::read_data:
     case wire::FrameType::signal:
+    case wire::FrameType::atomic:
+    case wire::FrameType::atomic_result:
     case wire::FrameType::nack:
       return malformed(Stage::transfer);
     case wire::FrameType::ping:

@@ -22,6 +22,7 @@
 
 #include "base/bytes.hpp"
 #include "base/ids.hpp"
+#include "links/atomic_window.hpp"
 #include "links/frame_stream.hpp"
 #include "memory/device.hpp"
 #include "memory/lane.hpp"
@@ -34,7 +35,7 @@
 namespace hixl::links {
 
 enum class Answer : std::uint8_t {
-  done,    ///< executed now; no completion follows
+  done,    ///< executed now; no completion follows. Never for atomics, whose value comes with it.
   posted,  ///< a completion follows, exactly one
   busy,    ///< no credit; nothing happened. on_credit() follows.
 };
@@ -52,7 +53,24 @@ struct LinkCaps {
   bool host_memory_only = false;       ///< reaches no device memory of the peer
 };
 
-enum class Verb : std::uint8_t { write, read, signal_set, signal_add };
+enum class Verb : std::uint8_t { write, read, signal_set, signal_add, atomic_add, atomic_swap, atomic_compare_swap };
+[[nodiscard]] constexpr bool is_signal(Verb verb) noexcept {
+  return verb == Verb::signal_set || verb == Verb::signal_add;
+}
+[[nodiscard]] constexpr bool is_atomic(Verb verb) noexcept {
+  return verb == Verb::atomic_add || verb == Verb::atomic_swap || verb == Verb::atomic_compare_swap;
+}
+
+[[nodiscard]] wire::AtomicOp atomic_op(Verb verb) noexcept;
+
+/// What an atomic has beyond a signal. The number is given where the target executes (atomic_window.hpp); links that
+/// execute at the initiator ignore it.
+struct AtomicTerms {
+  AtomicSeq number = 0;
+  AtomicSeq acked_upto = 0;    ///< all up to here are answered or given up
+  std::uint64_t expected = 0;  ///< compare_swap
+  bool ask = false;            ///< not to be executed any more: what became of it? Refused with CANCELLED: nothing
+};
 
 struct Segment {
   std::byte* local = nullptr;
@@ -70,15 +88,21 @@ struct Post {
   RegionKey region{};
   Token token{};
   memory::Device* local_device = nullptr;
-  /// 1 … wire::k_segments_max; owned by the poster until the completion. Signals: one of 8 bytes, without local.
+  /// 1 … wire::k_segments_max; owned by the poster until the completion. Words: one of 8 bytes, without local.
   std::span<const Segment> segments;
-  std::uint64_t value = 0;  ///< signals
+  std::uint64_t value = 0;  ///< signals and atomics: addend or new value
+  AtomicTerms atomic{};
 };
 
+/// The frame that asks a target to execute an atomic.
+[[nodiscard]] wire::AtomicBody atomic_body(const Post& post, std::uint64_t offset) noexcept;
+
 /// End of one attempt. With `error.code == ok` it was executed; otherwise it was refused or is known not executed.
+/// BUSY: an atomic for which the target's window has no room now.
 struct Completion {
   std::uint64_t cookie = 0;
   Error error{};
+  std::uint64_t value = 0;  ///< atomics that were executed: the word before
 };
 
 class LinkEvents {
@@ -156,11 +180,12 @@ class Link {
 /// What a link is told about the runtime it serves. Everything outlives the link.
 struct LinkServices {
   runtime::Loop& loop;
-  memory::RegionTable& regions;  ///< ours
-  memory::RemoteTable& remotes;  ///< the peer's
-  memory::SignalPage& signals;   ///< ours
-  std::uint32_t tx_depth = 32;   ///< our attempts in flight
-  std::uint32_t rx_depth = 32;   ///< the peer's room for control frames
+  memory::RegionTable& regions;     ///< ours
+  memory::RemoteTable& remotes;     ///< the peer's
+  memory::SignalPage& signals;      ///< ours
+  std::uint32_t tx_depth = 32;      ///< our attempts in flight
+  std::uint32_t rx_depth = 32;      ///< the peer's room for control frames
+  AtomicWindow* atomics = nullptr;  ///< the peer's; null: its atomics are refused
 };
 
 struct LinkIdentity {

@@ -20,6 +20,7 @@ Numbering numbering(wire::FrameType type) noexcept {
     case FrameType::read_data:
     case FrameType::ack:
     case FrameType::nack:
+    case FrameType::atomic_result:
     case FrameType::ping:
     case FrameType::pong:
       return Numbering::never;

@@ -58,7 +58,7 @@ void copy(Device& to, std::byte* dst, Device& from, const std::byte* src, std::s
   }
 }
 
-// All three are seq_cst: the store must be visible before the storer looks for a waiter, and the waiter's mark before
+// All are seq_cst: the store must be visible before the storer looks for a waiter, and the waiter's mark before
 // it looks at the word (signal_page.hpp).
 void store_word(Device& device, std::byte* word, std::uint64_t value) noexcept {
   word_at(device, word).store(value, std::memory_order_seq_cst);
@@ -66,6 +66,20 @@ void store_word(Device& device, std::byte* word, std::uint64_t value) noexcept {
 
 void add_word(Device& device, std::byte* word, std::uint64_t value) noexcept {
   word_at(device, word).fetch_add(value, std::memory_order_seq_cst);
+}
+
+std::uint64_t fetch_add_word(Device& device, std::byte* word, std::uint64_t value) noexcept {
+  return word_at(device, word).fetch_add(value, std::memory_order_seq_cst);
+}
+
+std::uint64_t swap_word(Device& device, std::byte* word, std::uint64_t value) noexcept {
+  return word_at(device, word).exchange(value, std::memory_order_seq_cst);
+}
+
+std::uint64_t compare_swap_word(Device& device, std::byte* word, std::uint64_t expected,
+                                std::uint64_t desired) noexcept {
+  word_at(device, word).compare_exchange_strong(expected, desired, std::memory_order_seq_cst);
+  return expected;  // what was found, success or not
 }
 
 std::uint64_t load_word(Device& device, const std::byte* word) noexcept {

@@ -39,9 +39,16 @@ class Device {
 void copy(Device& to, std::byte* dst, Device& from, const std::byte* src, std::size_t size) noexcept;
 
 /// Store (or add) of an aligned 8-byte word after all earlier copies of this thread; seq_cst, signal_page.hpp says why.
-/// Device must be atomic_capable.
+/// Device must be atomic_capable, here and below.
 void store_word(Device& device, std::byte* word, std::uint64_t value) noexcept;
 void add_word(Device& device, std::byte* word, std::uint64_t value) noexcept;
+/// Change such a word and give its value before; seq_cst. Atomic with each other, with the functions above, and with
+/// every CPU that maps the word, in this process or another. Sums wrap.
+[[nodiscard]] std::uint64_t fetch_add_word(Device& device, std::byte* word, std::uint64_t value) noexcept;
+[[nodiscard]] std::uint64_t swap_word(Device& device, std::byte* word, std::uint64_t value) noexcept;
+/// Stores `desired` if the word holds `expected`, else changes nothing.
+[[nodiscard]] std::uint64_t compare_swap_word(Device& device, std::byte* word, std::uint64_t expected,
+                                              std::uint64_t desired) noexcept;
 [[nodiscard]] std::uint64_t load_word(Device& device, const std::byte* word) noexcept;
 
 }  // namespace hixl::memory

@@ -137,15 +137,20 @@ TEST_CASE_TEMPLATE("F146 puts into and gets from remote device memory", Kind, Tc
   world->check_manners();
 }
 
-TEST_CASE_TEMPLATE("a signal to device memory is refused, and what is not mapped is not reached", Kind, Hccs, Tcp,
-                   Sim) {
+TEST_CASE_TEMPLATE("a signal or atomic to device memory is refused, and what is not mapped is not reached", Kind, Hccs,
+                   Tcp, Sim) {
   const std::uint64_t seed = base_seed() + 980;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
   const DeviceRegion there(world->b(), 4096);
   if (!world->a().learn(there.remote, world->b())) world->until([&] { return world->a().attached(there.remote); });
   const ErrorCode code = world->run(world->a(), Verb::signal_set, there.remote, {{nullptr, 8, 8}}, 5);
-  CHECK(code == (world->caps().needs_window ? ErrorCode::stale : ErrorCode::unsupported));
+  const ErrorCode refusal = world->caps().needs_window ? ErrorCode::stale : ErrorCode::unsupported;
+  CHECK(name(code) == name(refusal));
+  const auto atomic = world->a().post_atomic(Verb::atomic_add, there.remote, 8, 5, {.number = 1});
+  REQUIRE(atomic != 0);
+  world->until([&] { return world->a().ended(atomic); });
+  CHECK(name(world->a().code(atomic)) == name(refusal));
   CHECK(all(there.get(0, 4096), std::byte{0}));
   world->check_manners();
 }

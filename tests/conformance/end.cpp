@@ -35,7 +35,7 @@ auto End::call(Call&& function) {
 }
 
 void End::make_link(std::unique_ptr<runtime::Stream> stream, const links::LinkIdentity& identity) {
-  const links::LinkServices services{loop, *regions, remotes, *signals, depths_.tx, depths_.rx};
+  const links::LinkServices services{loop, *regions, remotes, *signals, depths_.tx, depths_.rx, &atomics};
   auto frames = std::make_unique<links::FrameStream>(std::move(stream), loop);
   link = call([&] { return factory->make(identity, std::move(frames), services, *this); });
 }
@@ -79,19 +79,35 @@ bool End::attached(const Remote& remote) const {
 }
 
 std::uint64_t End::post(Verb verb, const Remote& remote, std::vector<Segment> segments, std::uint64_t value) {
+  links::Post what;
+  what.verb = verb;
+  what.region = remote.key;
+  what.token = remote.token;
+  what.local_device = local_device;
+  what.value = value;
+  return post(what, std::move(segments));
+}
+
+std::uint64_t End::post_atomic(Verb verb, const Remote& remote, std::uint64_t offset, std::uint64_t value,
+                               const links::AtomicTerms& terms) {
+  links::Post what;
+  what.verb = verb;
+  what.region = remote.key;
+  what.token = remote.token;
+  what.value = value;
+  what.atomic = terms;
+  return post(what, {{nullptr, offset, 8}});
+}
+
+std::uint64_t End::post(const links::Post& what, std::vector<Segment> segments) {
   const std::uint64_t number = next_attempt_;
   Attempt& attempt = attempts[number];
-  attempt.verb = verb;
+  attempt.verb = what.verb;
   attempt.segments = std::move(segments);
-  links::Post post;
-  post.verb = verb;
+  links::Post post = what;
   post.cookie = number;
   post.op_id = number;
-  post.region = remote.key;
-  post.token = remote.token;
-  post.local_device = local_device;
   post.segments = attempt.segments;
-  post.value = value;
   const Answer answer = call([&] { return link->post(post); });
   if (answer == Answer::busy) {
     attempts.erase(number);
@@ -153,6 +169,7 @@ void End::take_completions() {
       }
       found->second.ends = 1;
       found->second.error = completions[i].error;
+      found->second.value = completions[i].value;
       --under_way_;
     }
     if (count < completions.size()) return;

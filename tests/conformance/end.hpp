@@ -25,7 +25,8 @@ struct Attempt {
   std::vector<Segment> segments;
   int ends = 0;  ///< completions (or `done`); -1: taken back
   Error error{};
-  LinkSeq sequence = 0;  ///< while it is under way
+  LinkSeq sequence = 0;     ///< while it is under way
+  std::uint64_t value = 0;  ///< of an atomic: the word before
 };
 
 /// A region of the other end, as this end knows it.
@@ -49,14 +50,16 @@ class End final : private links::LinkEvents {
 
   void make_link(std::unique_ptr<runtime::Stream> stream, const links::LinkIdentity& identity);
   /// A region here that the other end may use. The other end still has to learn(it).
-  [[nodiscard]] Remote allocate(std::size_t size, Rights rights = Rights::all,
-                                MemoryKind kind = MemoryKind::host);
+  [[nodiscard]] Remote allocate(std::size_t size, Rights rights = Rights::all, MemoryKind kind = MemoryKind::host);
   /// Tells this end of a region of the other. True: usable at once; else when attached() says so.
   bool learn(const Remote& remote, const End& owner);
   [[nodiscard]] bool attached(const Remote& remote) const;
 
   /// The number of the attempt, from 1; 0: busy.
   std::uint64_t post(Verb verb, const Remote& remote, std::vector<Segment> segments, std::uint64_t value = 0);
+  /// The same for an atomic on the word at `offset`, under the number that `terms` give.
+  std::uint64_t post_atomic(Verb verb, const Remote& remote, std::uint64_t offset, std::uint64_t value,
+                            const links::AtomicTerms& terms);
   [[nodiscard]] bool send(wire::FrameType type, ConstBytes body);
   [[nodiscard]] bool revoke(const Remote& remote);
   [[nodiscard]] bool abandon(std::uint64_t attempt);
@@ -74,6 +77,7 @@ class End final : private links::LinkEvents {
   std::unique_ptr<memory::RegionTable> regions;
   memory::RemoteTable remotes;
   std::unique_ptr<memory::SignalPage> signals;
+  links::AtomicWindow atomics;
   std::unique_ptr<links::LinkFactory> factory;
   std::unique_ptr<links::Link> link;
   Rank rank;
@@ -99,6 +103,7 @@ class End final : private links::LinkEvents {
   void on_attached(RegionKey key, const Result<void>& result) override;
   void on_down(const Error& error) override;
   void note_event();
+  std::uint64_t post(const links::Post& what, std::vector<Segment> segments);
   template <class Call>
   auto call(Call&& function);
 

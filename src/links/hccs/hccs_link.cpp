@@ -33,17 +33,20 @@ Answer HccsLink::post(const Post& post) {
   if (crowded()) return busy();
   std::byte* const mapped = services_.remotes.mapping(post.region);
   if (mapped == nullptr) return refuse(post, ErrorCode::stale);
-  if (post.verb == Verb::signal_set || post.verb == Verb::signal_add) return post_signal(post, mapped);
+  if (is_signal(post.verb) || is_atomic(post.verb)) return post_word(post, mapped);
   const std::uint64_t bytes = total_bytes(post.segments);
   if (bytes <= k_short_bytes_max && take_turn_budget(bytes)) return post_short(post, mapped, bytes);
   return post_long(post, mapped);
 }
 
-Answer HccsLink::post_signal(const Post& post, std::byte* mapped) {
+Answer HccsLink::post_word(const Post& post, std::byte* mapped) {
   std::byte* const word = mapped + post.segments.front().offset;
   if (reinterpret_cast<std::uintptr_t>(word) % sizeof(std::uint64_t) != 0) return refuse(post, ErrorCode::unaligned);
+  std::uint64_t before = 0;
   const auto outcome = lane_->run(post.region, [&] {
-    if (post.verb == Verb::signal_set) {
+    if (is_atomic(post.verb)) {
+      before = apply_atomic(atomic_op(post.verb), memory::host_device(), word, post.value, post.atomic.expected);
+    } else if (post.verb == Verb::signal_set) {
       memory::store_word(memory::host_device(), word, post.value);
     } else {
       memory::add_word(memory::host_device(), word, post.value);
@@ -52,7 +55,9 @@ Answer HccsLink::post_signal(const Post& post, std::byte* mapped) {
   if (outcome == memory::Lane::Outcome::crowded) return busy();
   if (outcome != memory::Lane::Outcome::done) return refuse(post, code_of(outcome));
   bell_->ring();
-  return Answer::done;
+  if (is_signal(post.verb)) return Answer::done;
+  complete(post.cookie, Error(), before);
+  return Answer::posted;
 }
 
 Answer HccsLink::post_short(const Post& post, std::byte* mapped, std::uint64_t bytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // HccsLink: the window link. Data is copied by this side into the peer's mapped windows, long posts by copy engines;
-// signals are stores into them.
+// signals and atomics are executed on the words in them.
 //
 // Its offer brings board, lane page, signal page and process; windows are asked for by number when a region is
 // attached.
@@ -42,7 +42,7 @@ class HccsLink final : public HostLink {
   [[nodiscard]] Result<void> handle_window(wire::FrameType type, ConstBytes body, std::vector<runtime::Fd>& fds);
   void on_close() override { windows_.clear(); }
 
-  [[nodiscard]] Answer post_signal(const Post& post, std::byte* mapped);
+  [[nodiscard]] Answer post_word(const Post& post, std::byte* mapped);
   [[nodiscard]] Answer post_short(const Post& post, std::byte* mapped, std::uint64_t bytes);
   [[nodiscard]] Answer post_long(const Post& post, std::byte* mapped);
 

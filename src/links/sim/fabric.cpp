@@ -2,6 +2,7 @@
 #include "links/sim/fabric.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.hpp"
 #include "memory/device.hpp"
@@ -17,7 +18,8 @@ constexpr std::uint64_t k_completion = k_piece_mask;
 /// ExecutedSet looks back 1024 numbers; an attempt that stalls must not fall out of it.
 constexpr LinkSeq k_seq_window = 1000;
 
-bool is_signal(Verb verb) noexcept { return verb == Verb::signal_set || verb == Verb::signal_add; }
+/// Eight bytes at once, without memory at the initiator.
+bool is_word(Verb verb) noexcept { return is_signal(verb) || is_atomic(verb); }
 
 Rights needed(Verb verb) noexcept {
   switch (verb) {
@@ -27,6 +29,10 @@ Rights needed(Verb verb) noexcept {
     case Verb::signal_set:
     case Verb::signal_add:
       return Rights::write;
+    case Verb::atomic_add:
+    case Verb::atomic_swap:
+    case Verb::atomic_compare_swap:
+      return Rights::atomic;
   }
   return Rights::all;
 }
@@ -98,12 +104,13 @@ bool SimFabric::post(SimSeat& seat, const Post& post) {
   SimSeat::Flight flight{transfer.seq, id, 0, post.verb, false};
   for (std::size_t i = 0; i < transfer.pieces.size(); ++i) {
     Piece& piece = transfer.pieces[i];
-    if (!is_signal(post.verb)) flight.bytes += piece.bytes;
-    if (is_signal(post.verb)) {
+    if (!is_word(post.verb)) flight.bytes += piece.bytes;
+    if (is_word(post.verb)) {
       piece.carried = true;  // the value travels in the post
     } else if (post.verb == Verb::write && world_.random().chance(plan_.early_per_mille)) {
       carry(transfer, piece);
     }
+    // A signal could not bear it; an atomic is what the target's window is for.
     const bool twice = !is_signal(post.verb) && world_.random().chance(plan_.twice_per_mille);
     for (int landing = 0; landing < (twice ? 2 : 1); ++landing) {
       ++transfer.landings_left;
@@ -121,7 +128,7 @@ void SimFabric::cut(Transfer& transfer, std::span<const Segment> segments) {
     for (std::uint32_t done = 0; done < segment.bytes;) {
       const std::uint32_t left = segment.bytes - done;
       const auto bytes =
-          is_signal(transfer.post.verb)
+          is_word(transfer.post.verb)
               ? left
               : std::min(left, static_cast<std::uint32_t>(world_.random().between(1, plan_.piece_bytes_max)));
       std::byte* local = segment.local == nullptr ? nullptr : segment.local + done;
@@ -257,6 +264,10 @@ void SimFabric::land(Transfer& transfer, Piece& piece) {
     if (orphan) ++ghosts_refused_;
     return;
   }
+  if (is_atomic(post.verb)) {
+    if (orphan) ++ghosts_landed_;
+    return execute(transfer, piece);
+  }
   // A target sees the whole access before its first byte.
   if (transfer.device == nullptr) {
     transfer.refused = admit(transfer);
@@ -282,6 +293,21 @@ void SimFabric::land(Transfer& transfer, Piece& piece) {
   }
 }
 
+/// The target's own window decides; what it refuses has no place here.
+void SimFabric::execute(Transfer& transfer, const Piece& piece) {
+  const LinkServices& services = *transfer.target->services;
+  const wire::AtomicBody body = atomic_body(transfer.post, piece.offset);
+  if (services.atomics == nullptr) {
+    transfer.refused = Error(ErrorCode::unsupported);
+  } else if (const auto before = services.atomics->execute(body, services.regions, services.signals)) {
+    transfer.value = *before;
+    // At once: what comes of its second landing, if it has one, changes nothing about that.
+    if (!std::exchange(transfer.executed, true)) record_unordered(transfer.target->executed, transfer.seq);
+  } else if (!transfer.executed) {
+    transfer.refused = before.error();
+  }
+}
+
 void SimFabric::landed_all(std::uint64_t id, Transfer& transfer) {
   if (transfer.dead || transfer.target == nullptr || transfer.target->closed) {
     transfers_.erase(id);
@@ -297,7 +323,7 @@ void SimFabric::complete(Transfer& transfer) {
   const auto flight = seat->flights.find(transfer.post.cookie);
   HIXL_ASSERT(flight != seat->flights.end());
   flight->second.completed = true;
-  seat->completions.push_back({transfer.post.cookie, transfer.refused});
+  seat->completions.push_back({transfer.post.cookie, transfer.refused, transfer.value});
   seat->services->loop.mailbox().wakeup().notify();
 }
 

@@ -108,6 +108,8 @@ class SimFabric final : private runtime::WorldEvents {
     memory::Device* device = nullptr;  ///< of the target's region; set when the whole access was found allowed
     bool dead = false;                 ///< will never be executed whole
     Error refused{};
+    bool executed = false;    ///< an atomic
+    std::uint64_t value = 0;  ///< its word before
   };
   void on_world_event(std::uint64_t token) override;
   void schedule_break(SimSeat& seat);
@@ -115,6 +117,7 @@ class SimFabric final : private runtime::WorldEvents {
   static void carry(Transfer& transfer, Piece& piece);
   [[nodiscard]] static Error admit(Transfer& transfer);
   void land(Transfer& transfer, Piece& piece);
+  static void execute(Transfer& transfer, const Piece& piece);
   void landed_all(std::uint64_t id, Transfer& transfer);
   static void complete(Transfer& transfer);
   [[nodiscard]] Duration delay(std::uint32_t late_per_mille);

@@ -153,6 +153,8 @@ void SimLink::on_frame(const wire::FrameHeader& header, ConstBytes body, std::ve
     case FrameType::read:
     case FrameType::read_data:
     case FrameType::signal:
+    case FrameType::atomic:
+    case FrameType::atomic_result:
     case FrameType::nack:
       return break_down(Error(ErrorCode::malformed_frame, {.length = static_cast<std::uint64_t>(header.type)}));
     default:

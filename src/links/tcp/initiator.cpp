@@ -12,7 +12,7 @@ namespace {
 /// Above the longest body of a post: an access of 32 segments has 412 bytes.
 constexpr std::size_t k_post_body_bytes_max = 512;
 
-bool is_signal(Verb verb) noexcept { return verb == Verb::signal_set || verb == Verb::signal_add; }
+bool moves_bytes(Verb verb) noexcept { return verb == Verb::write || verb == Verb::read; }
 
 wire::FrameType frame_type(Verb verb) noexcept {
   switch (verb) {
@@ -23,6 +23,10 @@ wire::FrameType frame_type(Verb verb) noexcept {
     case Verb::signal_set:
     case Verb::signal_add:
       break;
+    case Verb::atomic_add:
+    case Verb::atomic_swap:
+    case Verb::atomic_compare_swap:
+      return wire::FrameType::atomic;
   }
   return wire::FrameType::signal;
 }
@@ -37,6 +41,7 @@ void encode_post(const Post& post, ByteWriter& writer) {
            writer);
     return;
   }
+  if (is_atomic(post.verb)) return encode(atomic_body(post, post.segments.front().offset), writer);
   wire::Access access;
   access.region = post.region;
   access.token = post.token;
@@ -63,9 +68,10 @@ Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequenc
   attempt.seq = 0;
   attempt.segments = post.segments;
   attempt.bytes = 0;
+  attempt.value = 0;
   attempt.device = nullptr;
   Payload payload;
-  if (!is_signal(post.verb)) {
+  if (moves_bytes(post.verb)) {
     for (const Segment& segment : post.segments) attempt.bytes += segment.bytes;
     if (post.local_device != nullptr && !post.local_device->caps().cpu_addressable) attempt.device = post.local_device;
     if (post.verb == Verb::write && gather(post, attempt, payload) == Answer::busy) {
@@ -120,7 +126,7 @@ std::size_t Initiator::poll(std::span<Completion> out) noexcept {
   std::size_t count = 0;
   while (count < out.size() && !done_.empty()) {
     Attempt& attempt = *done_.pop_front();
-    out[count++] = {attempt.cookie, attempt.error};
+    out[count++] = {attempt.cookie, attempt.error, attempt.value};
     free_.push_back(attempt);
   }
   return count;
@@ -160,7 +166,7 @@ Result<void> Initiator::on_ack(LinkSeq upto, const FrameStream& stream) {
   if (last_write != nullptr && stream.holds_ticket(write_ticket(last_write->seq))) return malformed(upto);
   for (Attempt* attempt = in_flight_.front(); attempt != nullptr && attempt->seq <= upto;) {
     Attempt* const next = in_flight_.next(*attempt);
-    if (attempt->verb != Verb::read) {
+    if (attempt->verb != Verb::read && !is_atomic(attempt->verb)) {
       if (attempt->verb == Verb::write) bytes_out_ += attempt->bytes;
       end(*attempt, Error());
     }
@@ -180,6 +186,14 @@ Result<void> Initiator::on_nack(const wire::Nack& nack, const FrameStream& strea
                                                           .nearest_base = nack.nearest_base,
                                                           .nearest_length = nack.nearest_length,
                                                           .limit = nack.limit}));
+  return {};
+}
+
+Result<void> Initiator::on_atomic_result(const wire::AtomicResult& message) {
+  Attempt* const attempt = find_by_seq(message.seq);
+  if (attempt == nullptr || !is_atomic(attempt->verb)) return malformed(message.seq);
+  attempt->value = message.value;
+  end(*attempt, Error());
   return {};
 }
 

@@ -37,9 +37,10 @@ class Initiator {
   [[nodiscard]] LinkSeq sequence_of(std::uint64_t cookie) const noexcept;
 
   // ---- what the peer says ----
-  /// Ends writes and signals up to there; a read ends with its data.
+  /// Ends writes and signals up to there; a read ends with its data, an atomic with its result.
   [[nodiscard]] Result<void> on_ack(LinkSeq upto, const FrameStream& stream);
   [[nodiscard]] Result<void> on_nack(const wire::Nack& nack, const FrameStream& stream);
+  [[nodiscard]] Result<void> on_atomic_result(const wire::AtomicResult& message);
   [[nodiscard]] Result<void> on_read_start(const wire::ReadData& message, std::uint32_t payload_bytes);
   [[nodiscard]] Result<std::size_t> read_target(std::span<iovec> out);
   void on_read_bytes(std::size_t bytes) noexcept;
@@ -58,6 +59,7 @@ class Initiator {
     std::uint64_t bytes = 0;
     std::span<const Segment> segments;
     memory::Device* device = nullptr;  ///< of the segments; null: memory that a socket can use
+    std::uint64_t value = 0;           ///< an atomic's
     Error error{};
   };
   struct Payload {

@@ -23,6 +23,7 @@ Target::Target(const LinkIdentity& identity, const LinkServices& services, Frame
     : identity_(identity),
       regions_(services.regions),
       signals_(services.signals),
+      atomics_(services.atomics),
       stream_(stream),
       sequencer_(sequencer),
       staging_(staging),
@@ -198,7 +199,7 @@ Result<void> Target::on_sent(std::uint64_t ticket) {
   return {};
 }
 
-// ---- signals, refusals ----
+// ---- signals, atomics, refusals ----
 
 Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body) {
   wire::SignalBody signal;
@@ -217,6 +218,26 @@ Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body)
   }
   signals_.ring();
   sequencer_.executed(header.link_seq, true);
+  return {};
+}
+
+Result<void> Target::on_atomic(const wire::FrameHeader& header, ConstBytes body) {
+  wire::AtomicBody atomic;
+  if (!decode_body(body, atomic)) return broken(ErrorCode::malformed_frame);
+  if (atomics_ == nullptr) return refuse(header.link_seq, Error(ErrorCode::unsupported));
+  const Result<std::uint64_t> before = atomics_->execute(atomic, regions_, signals_);
+  if (!before) {
+    if (before.error().code == ErrorCode::malformed_frame) return broken(ErrorCode::malformed_frame);
+    return refuse(header.link_seq, before.error());
+  }
+  sequencer_.executed(header.link_seq, true);  // also when the answer cannot leave: the peer will ask again
+  std::array<std::byte, k_answer_body_bytes_max> answer;
+  ByteWriter writer(answer);
+  encode(wire::AtomicResult{header.link_seq, *before}, writer);
+  HIXL_ASSERT(writer.ok());
+  if (!stream_.send_answer(sequencer_.header(wire::FrameType::atomic_result), writer.written())) {
+    return broken(ErrorCode::limit_reached);
+  }
   return {};
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Target: carries out the peer's writes, reads and signals on a tcp link. Each is checked whole before its first byte,
-// and each piece again in the turn in which it is touched. A refusal is a nack; an error given back here means that
-// the link must end.
+// Target: carries out the peer's writes, reads, signals and atomics on a tcp link. Each is checked whole before its
+// first byte, and each piece again in the turn in which it is touched. A refusal is a nack; an error given back here
+// means that the link must end.
 //
 // Loop-bound. No call delivers an event.
 #pragma once
@@ -38,6 +38,7 @@ class Target {
   [[nodiscard]] Result<void> on_write_end();
   [[nodiscard]] Result<void> on_read(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> on_signal(const wire::FrameHeader& header, ConstBytes body);
+  [[nodiscard]] Result<void> on_atomic(const wire::FrameHeader& header, ConstBytes body);
 
   /// The answer with this ticket has left. Reads that waited for its staging go on.
   [[nodiscard]] Result<void> on_sent(std::uint64_t ticket);
@@ -69,6 +70,7 @@ class Target {
   const LinkIdentity identity_;
   memory::RegionTable& regions_;
   memory::SignalPage& signals_;
+  AtomicWindow* const atomics_;
   FrameStream& stream_;
   Sequencer& sequencer_;
   Staging& staging_;

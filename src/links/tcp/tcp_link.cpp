@@ -153,6 +153,15 @@ Result<void> TcpLink::handle(const wire::FrameHeader& header, ConstBytes body) {
       return target_.on_read(header, body);
     case FrameType::signal:
       return target_.on_signal(header, body);
+    case FrameType::atomic:
+      return target_.on_atomic(header, body);
+    case FrameType::atomic_result: {
+      wire::AtomicResult result;
+      if (!decode_body(body, result)) return fail(ErrorCode::malformed_frame);
+      const Result<void> known = initiator_.on_atomic_result(result);
+      report_later();
+      return known;
+    }
     case FrameType::ack:
       return on_ack(body);
     case FrameType::nack: {

@@ -114,6 +114,7 @@ struct Side {
   std::unique_ptr<memory::RegionTable> regions;
   std::unique_ptr<memory::SignalPage> signals;
   memory::RemoteTable remotes{64};
+  links::AtomicWindow atomics{4};  ///< small, so that its end is near
   Owner owner;
 };
 
@@ -137,7 +138,8 @@ class TcpWorld {
                                        .remotes = side.remotes,
                                        .signals = *side.signals,
                                        .tx_depth = options.tx_depth,
-                                       .rx_depth = options.rx_depth},
+                                       .rx_depth = options.rx_depth,
+                                       .atomics = &side.atomics},
                                       side.owner);
       CHECK(!side.owner.up);
     }
@@ -155,6 +157,7 @@ class TcpWorld {
     const memory::RegionInfo* region = nullptr;
     std::vector<links::Segment> segments;
     std::uint64_t value = 0;
+    links::AtomicTerms atomic{};
   };
   /// Posts from side 0. The segments live as long as the world.
   links::Answer post(const PostArgs& args) {
@@ -170,7 +173,8 @@ class TcpWorld {
                                                    .token = args.region->token,
                                                    .local_device = &memory::host_device(),
                                                    .segments = kept_.back(),
-                                                   .value = args.value});
+                                                   .value = args.value,
+                                                   .atomic = args.atomic});
     owner.inside = false;
     return answer;
   }
