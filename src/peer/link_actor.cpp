@@ -71,7 +71,15 @@ links::Answer LinkActor::start(Operation& operation, const Chunk& chunk) {
   post.op_id = operation.op_id;
   post.chunk = chunk.index;
   post.attempt = chunk.attempt;
-  if (chunk.signal) {
+  if (chunk.word && operation.kind == Operation::Kind::atomic) {
+    attempt->segments[0] = {.local = nullptr, .offset = operation.atomic.offset, .bytes = sizeof(std::uint64_t)};
+    post.verb = operation.atomic.verb;
+    post.region = operation.atomic.region;
+    post.token = operation.atomic.token;
+    post.value = operation.atomic.value;
+    post.atomic = operation.atomic.terms;
+    post.segments = std::span(attempt->segments.data(), 1);
+  } else if (chunk.word) {
     attempt->segments[0] = {.local = nullptr, .offset = operation.signal.offset, .bytes = sizeof(std::uint64_t)};
     post.verb = operation.signal.verb;
     post.region = operation.signal.region;
@@ -142,7 +150,10 @@ void LinkActor::take_completions(links::Link& link) {
     for (const links::Completion& completion : std::span(completions).first(count)) {
       Attempt& attempt = attempts_[completion.cookie];
       AttemptEnd end = AttemptEnd::executed;
-      if (completion.error.code == ErrorCode::link_failed) {
+      if (completion.error.code == ErrorCode::ok && attempt.operation != nullptr && links::is_atomic(attempt.verb)) {
+        attempt.operation->atomic.before = completion.value;
+        attempt.operation->atomic.fate = AtomicFate::answered;
+      } else if (completion.error.code == ErrorCode::link_failed) {
         end = AttemptEnd::not_executed;
       } else if (completion.error.code != ErrorCode::ok) {
         end = AttemptEnd::refused;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operation: one posted put, get, batch, signal, flush or fence. The posting thread fills the first part and hands it
-// over by mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates nothing.
+// Operation: one posted put, get, batch, signal, atomic, flush or fence. The posting thread fills the first part and
+// hands it over by mail; from then on it belongs to the loop. One lives in each request slot, so that posting allocates
+// nothing.
 #pragma once
 
 #include <array>
@@ -32,6 +33,24 @@ struct SignalEntry {
   std::uint64_t value = 0;
 };
 
+/// What is known of an atomic; peer_atomic.cpp has the transitions.
+enum class AtomicFate : std::uint8_t {
+  unsent,    ///< never sent, or known not executed
+  asked,     ///< sent to be executed by the target; may have been
+  executed,  ///< by the target, but its answer was lost
+  answered,  ///< the value is known
+};
+struct AtomicEntry {
+  links::Verb verb = links::Verb::atomic_add;
+  AtomicFate fate = AtomicFate::unsent;
+  RegionKey region{};
+  Token token{};
+  std::uint64_t offset = 0;
+  std::uint64_t value = 0;
+  links::AtomicTerms terms{};
+  std::uint64_t before = 0;  ///< the word's, once answered
+};
+
 /// A place inside the entries of an operation.
 struct Cursor {
   std::uint32_t entry = 0;
@@ -45,7 +64,7 @@ struct Chunk {
   std::uint32_t segments = 0;
   std::uint32_t index = 0;   ///< counts chunks of the operation
   std::uint8_t attempt = 0;  ///< how often it was tried before
-  bool signal = false;       ///< not bytes but the signal of the operation
+  bool word = false;         ///< not bytes but the signal of the operation, or the operation is an atomic
 };
 
 inline constexpr std::size_t k_cache_line_bytes = 64;
@@ -70,7 +89,7 @@ class OperationTimer : public runtime::Timer {
 };
 
 struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
-  enum class Kind : std::uint8_t { transfer, flush, fence };
+  enum class Kind : std::uint8_t { transfer, flush, fence, atomic };
 
   // ---- filled by the posting thread. What every post writes comes first, in three cache lines: the loop wrote them
   // last, and the poster pays for fetching them. ----
@@ -85,6 +104,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   std::vector<Entry> batch;       ///< keeps its capacity from life to life
   std::vector<memory::Pin> pins;  ///< of a batch
   EntryPlan plan;                 ///< how the batch was made
+  AtomicEntry atomic{};           ///< of an atomic; untouched by others
 
   // ---- loop ----
   bool started = false;  ///< its mail has come
@@ -114,6 +134,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     return all_cut() && executed_bytes == total_bytes() && (!signal.wanted || signal_done);
   }
   [[nodiscard]] std::uint64_t total_bytes() const noexcept {
+    if (kind == Kind::atomic) return sizeof(std::uint64_t);
     std::uint64_t total = 0;
     for (const Entry& entry : entries()) total += entry.size;
     return total;
@@ -125,6 +146,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     plan.clear(batch);
     single = {};
     signal = {};
+    if (kind == Kind::atomic) atomic = {};
     kind = Kind::transfer;
     place = 0;
     op_id = 0;

@@ -7,8 +7,8 @@
 // Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
 //
 // Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
-// peer_order.cpp (fences and flushes), peer_reach.cpp (which link), peer_control.cpp (control frames, fences of links),
-// peer_exchange.cpp (addresses).
+// peer_atomic.cpp (those that are atomics), peer_order.cpp (fences and flushes), peer_reach.cpp (which link),
+// peer_control.cpp (control frames, fences of links), peer_exchange.cpp (addresses).
 #pragma once
 
 #include <deque>
@@ -23,6 +23,7 @@
 
 #include "memory/peer_memory.hpp"
 #include "peer/arrivals.hpp"
+#include "peer/atomic_numbers.hpp"
 #include "peer/handshake.hpp"
 #include "peer/link_actor.hpp"
 #include "peer/services.hpp"
@@ -124,6 +125,11 @@ class PeerActor final : private LinkActorEvents,
   void pump_if_waiting() {
     if (!returned_.empty() || ready_count_ > 0) pump_later();
   }
+  void return_chunk(Operation& operation, const Chunk& chunk) {
+    returned_.push_back({&operation, chunk});
+    operation.returned += 1;
+  }
+  void take_back_returned(Operation& operation);
   bool post_returned();
   bool post_ready();
   void settle(Operation& operation);
@@ -148,8 +154,21 @@ class PeerActor final : private LinkActorEvents,
   [[nodiscard]] Result<void> check_reach_of(RegionKey key, bool words);
   [[nodiscard]] Result<void> check_reach(const Operation& operation);
   void warn_of_tcp(const wire::RegionDescriptor& region);
-  /// The link that bytes (or words: signals) for a region take now; null: none that stands, or it has no credit.
-  [[nodiscard]] LinkActor* choose(RegionKey region, bool words) noexcept;
+  /// What an attempt needs of its link.
+  enum class Need : std::uint8_t { bytes, word, word_at_target };
+  /// The link that an attempt on a region takes now; null: none that stands, or it has no credit.
+  [[nodiscard]] LinkActor* choose(RegionKey region, Need need) noexcept;
+
+  // ---- atomics (peer_atomic.cpp) ----
+  enum class Verdict : std::uint8_t { settled, again };
+  void begin_atomic(Operation& operation);
+  [[nodiscard]] static Need need_of(const Operation& operation, const Chunk& chunk) noexcept;
+  [[nodiscard]] bool number_atomic(Operation& operation, const LinkActor& link) noexcept;
+  static void note_asked(Operation& operation, const LinkActor& link) noexcept;
+  [[nodiscard]] Verdict judge_atomic(Operation& operation, AttemptEnd how, const Error& error);
+  void settle_atomic(Operation& operation);
+  void close_atomic(Operation& operation) noexcept;
+  void give_up_atomics();
 
   // ---- control (peer_control.cpp) ----
   void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) override;
@@ -203,6 +222,8 @@ class PeerActor final : private LinkActorEvents,
   PeerServices& services_;
   const Rank rank_;
   memory::PeerMemory& memory_;
+  links::AtomicWindow atomic_window_;  // of the peer's atomics here; before the links, which use it
+  AtomicNumbers atomic_numbers_;       // of ours there
   std::vector<std::unique_ptr<LinkActor>> links_;
 
   // The rank's present life.
@@ -239,7 +260,7 @@ class PeerActor final : private LinkActorEvents,
     Operation* operation;
     Chunk chunk;
   };
-  std::deque<Returned> returned_;  // chunks and signals to (re)post
+  std::deque<Returned> returned_;  // chunks, signals and atomics to (re)post
   Arrivals arrivals_;
   std::deque<std::uint64_t> fence_places_;  // places of fences with something open before them, ascending
   std::size_t waiting_count_ = 0;

@@ -58,6 +58,7 @@ void PeerActor::end_session(const Error& why, Over over) {
     link->give_up_unresolved(unanswered);
     link->forget_executed();
   }
+  if (over != Over::session) give_up_atomics();
   memory_.remotes.clear();
   known_.clear();
   broken_links_.clear();
@@ -79,6 +80,8 @@ void PeerActor::end_session(const Error& why, Over over) {
 
 void PeerActor::release_life() {
   bury(incarnation_);
+  atomic_window_.reset();
+  atomic_numbers_.reset();
   if (endpoints_.incarnation == incarnation_) address_known_ = false;
   incarnation_ = 0;
   session_ = 0;
@@ -290,8 +293,7 @@ void PeerActor::abort() {
   }
   while (Operation* operation = open_.front()) {
     for (const auto& link : links_) link->drop(*operation);
-    std::erase_if(returned_, [operation](const Returned& item) { return item.operation == operation; });
-    operation->returned = 0;
+    take_back_returned(*operation);
     operation->error = why;
     finish(*operation);
   }

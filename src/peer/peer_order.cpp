@@ -17,6 +17,7 @@ bool PeerActor::held(const Operation& operation) const noexcept {
 }
 
 void PeerActor::make_ready(Operation& operation) {
+  if (operation.kind == Operation::Kind::atomic) return begin_atomic(operation);
   ready_.push_back(operation);
   ready_count_ += 1;
 }

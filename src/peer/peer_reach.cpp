@@ -10,7 +10,7 @@ namespace hixl::peer {
 
 namespace {
 
-/// Whether a kind serves regions of this sort at all, for bytes or for words (signals).
+/// Whether a kind serves regions of this sort at all, for bytes or for words (signals, atomics).
 bool serves(const links::LinkCaps& caps, const wire::RegionDescriptor& region, bool words) noexcept {
   return (region.window_id != 0 || !caps.needs_window) && (region.kind == MemoryKind::host || !caps.host_memory_only) &&
          (caps.words || !words);
@@ -20,6 +20,7 @@ bool serves(const links::LinkCaps& caps, const wire::RegionDescriptor& region, b
 
 /// Whether any kind that this runtime may use reaches the regions of an operation.
 Result<void> PeerActor::check_reach(const Operation& operation) {
+  if (operation.kind == Operation::Kind::atomic) return check_reach_of(operation.atomic.region, true);
   if (operation.signal.wanted) {
     if (const auto reached = check_reach_of(operation.signal.region, true); !reached) return reached;
   }
@@ -42,7 +43,7 @@ Result<void> PeerActor::check_reach_of(RegionKey key, bool words) {
   const wire::RegionDescriptor& region = known->second;
   const ErrorDetail detail{
       .rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length};
-  if (words && region.kind != MemoryKind::host) return fail(ErrorCode::unsupported, detail);  // nobody waits there
+  if (words && region.kind != MemoryKind::host) return fail(ErrorCode::unsupported, detail);  // no CPU's word
   const bool served =
       std::any_of(links_.begin(), links_.end(), [&](const auto& link) { return serves(link->caps(), region, words); });
   if (!served) return fail(ErrorCode::transport_unavailable, detail);
@@ -80,9 +81,10 @@ void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region) {
                                              : " and cross-memory attach is refused (" + refusal.message() + ")");
 }
 
-LinkActor* PeerActor::choose(RegionKey region, bool words) noexcept {
+LinkActor* PeerActor::choose(RegionKey region, Need need) noexcept {
   for (const auto& link : links_) {
-    if (!link->up() || (words && !link->caps().words)) continue;
+    if (!link->up() || (need != Need::bytes && !link->caps().words)) continue;
+    if (need == Need::word_at_target && link->caps().executed_by_initiator) continue;
     if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
     if (link->caps().host_memory_only) {
       const auto known = known_.find(region.id);

@@ -19,6 +19,8 @@ PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memo
     : services_(services),
       rank_(rank),
       memory_(memory),
+      atomic_window_(services.atomic_window),
+      atomic_numbers_(services.atomic_window),
       lease_(services.timing.lease),
       arrivals_(memory.order, services.loop.mailbox()) {
   for (const LinkChoice& choice : services.links) {
@@ -265,7 +267,8 @@ void PeerActor::open_link(LinkActor& link, LinkGen generation, std::unique_ptr<l
                                      .remotes = memory_.remotes,
                                      .signals = services_.signals,
                                      .tx_depth = services_.tx_depth,
-                                     .rx_depth = peer_rx_depth_};
+                                     .rx_depth = peer_rx_depth_,
+                                     .atomics = &atomic_window_};
   link.open(identity, std::move(stream), services);
 }
 

@@ -54,18 +54,29 @@ void PeerActor::run() {
   if (posted == k_chunks_a_turn) pump_later();
 }
 
+namespace {
+
+RegionKey region_of(const Operation& operation, const Chunk& chunk) noexcept {
+  if (!chunk.word) return operation.entries()[chunk.from.entry].region;
+  return operation.kind == Operation::Kind::atomic ? operation.atomic.region : operation.signal.region;
+}
+
+}  // namespace
+
 bool PeerActor::post_returned() {
+  // Nobody has credit, as often when a program has posted many atomics: looking at each of them would be in vain.
+  if (std::none_of(links_.begin(), links_.end(), [](const auto& link) { return link->has_credit(); })) return false;
   // The first that can go, so that one whose region no link reaches yet does not hold up the others.
   for (std::size_t i = 0; i < returned_.size(); ++i) {
     const Returned item = returned_[i];
-    const RegionKey region =
-        item.chunk.signal ? item.operation->signal.region : item.operation->entries()[item.chunk.from.entry].region;
-    LinkActor* link = choose(region, item.chunk.signal);
-    if (link == nullptr) continue;
+    LinkActor* link = choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk));
+    if (link == nullptr || !number_atomic(*item.operation, *link)) continue;
     const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = returned_.erase(place);
     item.operation->returned -= 1;
-    if (link->start(*item.operation, item.chunk) != links::Answer::busy) return true;
+    const links::Answer answer = link->start(*item.operation, item.chunk);
+    if (answer == links::Answer::posted) note_asked(*item.operation, *link);
+    if (answer != links::Answer::busy) return true;
     item.operation->returned += 1;
     returned_.insert(after, item);
     return false;
@@ -82,7 +93,7 @@ bool PeerActor::post_ready() {
       settle(*operation);
       return true;
     }
-    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, false);
+    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes);
     if (link == nullptr) {
       ready_.push_back(*operation);
       continue;
@@ -111,10 +122,12 @@ bool PeerActor::post_ready() {
 void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd how,
                                const Error& error) {
   pump_if_waiting();
+  const bool atomic = operation.kind == Operation::Kind::atomic;
+  if (atomic && judge_atomic(operation, how, error) == Verdict::again) how = AttemptEnd::not_executed;
   switch (how) {
     case AttemptEnd::executed:
       operation.executed_bytes += chunk.bytes;
-      operation.signal_done = operation.signal_done || chunk.signal;
+      operation.signal_done = operation.signal_done || chunk.word;
       break;
     case AttemptEnd::refused: {
       if (operation.ending) break;
@@ -129,13 +142,12 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
       if (!operation.ending) {
         Chunk again = chunk;
         again.attempt = static_cast<std::uint8_t>(std::min<int>(chunk.attempt + 1, 255));
-        returned_.push_back({&operation, again});
-        operation.returned += 1;
+        return_chunk(operation, again);
         pump_later();
         return;
       }
       // The one end after which the target may still write (R1 c): it has to be told apart.
-      if (error.code == ErrorCode::peer_lost) operation.error = error;
+      if (error.code == ErrorCode::peer_lost && !atomic) operation.error = error;
       break;
   }
   settle(operation);
@@ -144,13 +156,13 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
 /// Ends the operation if everything about it has come to rest.
 void PeerActor::settle(Operation& operation) {
   if (operation.live > 0) return;
+  if (operation.kind == Operation::Kind::atomic) return settle_atomic(operation);
   if (!operation.ending) {
     if (operation.returned > 0 || !operation.all_cut()) return;
     if (operation.signal.wanted && !operation.signalled) {
       // Only now: every byte is known to be there, over whatever links it went (H3).
       operation.signalled = true;
-      returned_.push_back({&operation, Chunk{.from = {}, .index = operation.chunks, .signal = true}});
-      operation.returned += 1;
+      return_chunk(operation, Chunk{.from = {}, .index = operation.chunks, .word = true});
       pump_later();
       return;
     }
@@ -167,15 +179,13 @@ void PeerActor::end(Operation& operation, const Error& error) {
   operation.ending = true;
   operation.error = error;
   leave_ready(operation);
-  if (operation.returned > 0) {
-    std::erase_if(returned_, [&operation](const Returned& item) { return item.operation == &operation; });
-    operation.returned = 0;
-  }
+  take_back_returned(operation);
   std::size_t live = 0;
   for (const auto& link : links_) live += link->withdraw(operation);
   HIXL_ASSERT(live == operation.live);
   pump_if_waiting();  // what was taken back gave its place to others
   if (live == 0) {
+    if (operation.kind == Operation::Kind::atomic) return settle_atomic(operation);
     finish(operation);
     return;
   }
@@ -187,6 +197,12 @@ void PeerActor::cancel(Operation& operation) {
                                                     .stage = Stage::transfer,
                                                     .length = operation.total_bytes(),
                                                     .limit = operation.executed_bytes}));
+}
+
+void PeerActor::take_back_returned(Operation& operation) {
+  if (operation.returned == 0) return;
+  std::erase_if(returned_, [&operation](const Returned& item) { return item.operation == &operation; });
+  operation.returned = 0;
 }
 
 void PeerActor::on_operation_timer(OperationTimer& timer) {
@@ -222,7 +238,9 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
     own_copies = own_copies || link->caps().executed_by_initiator;
     if (link->up() && !link->caps().executed_by_initiator && count < holders.size()) holders[count++] = link.get();
   }
-  if (count > 0 || (!own_copies && !operation.fencing && !stopping_)) {
+  // An atomic may have been asked again meanwhile, on a link that stands; its lease is over all the same.
+  const bool over = operation.kind == Operation::Kind::atomic && operation.fencing && !own_copies;
+  if (!over && (count > 0 || (!own_copies && !operation.fencing && !stopping_))) {
     operation.fencing = true;
     services_.loop.start_after(operation, lease_);
     // The operation may end, and its slot live again, inside fail().
@@ -236,6 +254,7 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
     return;
   }
   for (const auto& link : links_) link->drop(operation);
+  take_back_returned(operation);
   pump_if_waiting();
   operation.error.code = ErrorCode::peer_lost;
   operation.error.detail.stage = Stage::fence;
@@ -244,6 +263,7 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
 
 void PeerActor::finish(Operation& operation) {
   HIXL_ASSERT(operation.live == 0 && operation.returned == 0);
+  if (operation.kind == Operation::Kind::atomic) close_atomic(operation);
   operation.cancel();
   static_cast<ListNode<OpenTag>&>(operation).unlink();
   leave_ready(operation);
@@ -299,6 +319,7 @@ void PeerActor::end_operations_to(RegionKey key) {
   for (Operation* operation = open_.front(); operation != nullptr;) {
     Operation* next = open_.next(*operation);
     bool uses = operation->signal.wanted && operation->signal.region == key;
+    if (operation->kind == Operation::Kind::atomic) uses = operation->atomic.region == key;
     if (operation->kind == Operation::Kind::transfer) {
       for (const Entry& entry : operation->entries()) uses = uses || entry.region == key;
     }

@@ -55,7 +55,8 @@ struct PeerServices {
   std::uint32_t rx_depth = 32;
   std::uint32_t chunk_bytes = 1U << 20U;
   std::uint32_t regions_max = 65536;
-  bool warned_fallback = false;  ///< `auto` warns once
+  std::uint32_t atomic_window = links::k_atomic_window;  ///< smaller in tests, so that it is full at times
+  bool warned_fallback = false;                          ///< `auto` warns once
   bool warned_window = false;
   OpId last_op_id = 0;
   std::size_t same_host_peers = 0;

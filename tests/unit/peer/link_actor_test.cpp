@@ -194,7 +194,7 @@ TEST_CASE("a signal goes out as one word without local memory") {
                           .offset = 32,
                           .value = 77};
   FakeLink& link = bench.up(1);
-  CHECK(bench.actor.start(put.operation, Chunk{.index = 4, .signal = true}) == Answer::posted);
+  CHECK(bench.actor.start(put.operation, Chunk{.index = 4, .word = true}) == Answer::posted);
   CHECK(link.last().verb == links::Verb::signal_add);
   CHECK(link.last().region.id == 9);
   CHECK(link.last().value == 77);

@@ -12,7 +12,7 @@ bool same(const Life& a, const Life& b, std::uint64_t at, std::uint64_t size) {
   return std::memcmp(a.memory.data() + at, b.memory.data() + at, size) == 0;
 }
 
-/// A kind that executes no words (signals), over sockets.
+/// A kind that executes no words (signals, atomics), over sockets.
 class WordlessFactory final : public links::LinkFactory {
  public:
   const links::LinkCaps& caps() const noexcept override { return caps_; }
@@ -29,7 +29,7 @@ class WordlessFactory final : public links::LinkFactory {
 
 }  // namespace
 
-TEST_CASE("a signal is not posted on a link that executes no words; with no other kind it is refused at once") {
+TEST_CASE("words are not posted on a link that executes none; with no other kind they are refused at once") {
   for (const bool alone : {true, false}) {
     CAPTURE(alone);
     PeerWorld world(12);
@@ -48,6 +48,11 @@ TEST_CASE("a signal is not posted on a link that executes no words; with no othe
     CHECK(signalled.code == (alone ? ErrorCode::transport_unavailable : ErrorCode::ok));
     CHECK(world[1].word(0) == before + (alone ? 0 : 3));
     CHECK(same(world[0], world[1], 4096, 200'000) != alone);
+    Job& added = world[0].add(world[1], 8, 4);
+    const std::uint64_t word = world[1].word(8);
+    REQUIRE(world.run([&] { return added.ended(); }));
+    CHECK(added.code == (alone ? ErrorCode::transport_unavailable : ErrorCode::ok));
+    CHECK(world[1].word(8) == word + (alone ? 0 : 4));
     Job& put = world[0].put(world[1], 4096, 200'000);
     REQUIRE(world.run([&] { return put.ended(); }));
     CHECK(put.code == ErrorCode::ok);

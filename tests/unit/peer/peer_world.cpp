@@ -100,6 +100,24 @@ Job& Life::order(Operation::Kind kind, const Life& other, Duration time, const E
   return job;
 }
 
+Job& Life::add(const Life& other, std::uint64_t at, std::uint64_t value, Duration time) {
+  Job& job = *jobs.emplace_back(std::make_unique<Job>());
+  job.operation.slot = static_cast<std::uint32_t>(jobs.size() - 1);
+  job.operation.kind = Operation::Kind::atomic;
+  job.operation.rank = other.rank;
+  job.operation.atomic.region = other.region.key;
+  job.operation.atomic.token = other.region.token;
+  job.operation.atomic.offset = at;
+  job.operation.atomic.value = value;
+  job.operation.deadline = world.world.now() + time;
+  PeerActor& actor = to(other.rank);
+  job.operation.place = known(other).order.place_of_transfer();
+  actor.post(job.operation);
+  CHECK_FALSE(job.ended());  // never inline
+  wake();
+  return job;
+}
+
 ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time) {
   ExchangeJob& job = *exchanges.emplace_back(std::make_unique<ExchangeJob>());
   job.life = this;
@@ -125,6 +143,7 @@ void Life::on_operation_end(Operation& operation, const Result<void>& result) {
   CHECK(operation.live == 0);
   if (!result) job.error = result.error();
   job.code = job.error.code;
+  job.before = operation.atomic.before;
   job.ended_at = world.world.now();
   job.order = ++ends;
   if (on_end) on_end(job);

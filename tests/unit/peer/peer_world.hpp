@@ -60,7 +60,8 @@ struct Job {
   ErrorCode code = ErrorCode::ok;
   Error error{};
   Instant ended_at{};
-  std::uint64_t order = 0;  ///< among all ends of this rank
+  std::uint64_t order = 0;   ///< among all ends of this rank
+  std::uint64_t before = 0;  ///< an atomic's answer
   [[nodiscard]] bool ended() const { return ends > 0; }
 };
 
@@ -95,6 +96,8 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   Job& fence(const Life& other, Duration time = seconds(30)) { return order(Operation::Kind::fence, other, time); }
   /// `over`: it has ended before it begins.
   Job& order(Operation::Kind kind, const Life& other, Duration time, const Error* over = nullptr);
+  /// fetch_add on the other's word at `at`.
+  Job& add(const Life& other, std::uint64_t at, std::uint64_t value = 1, Duration time = seconds(30));
   memory::PeerMemory& known(const Life& other) { return *directory->memory(other.rank); }
   ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30));
   ExchangeJob& exchange(const Life& other, Duration time = seconds(30)) { return exchange(other, {region}, time); }
