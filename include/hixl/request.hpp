@@ -24,6 +24,7 @@ struct Completion {
   Result<void> result{};
   std::uint64_t user_data = 0;
   std::uint64_t bytes = 0;  ///< bytes of the operation when it succeeded; known-executed bytes when it did not
+  std::uint64_t value = 0;  ///< of an atomic that succeeded: the word before it
 };
 
 /// Called once, on the loop thread, after the operation has ended; never from inside the call that posted it.
@@ -67,6 +68,8 @@ class Request {
   [[nodiscard]] bool done();
   /// The result, or BUSY while the operation is under way. Never blocks. The same terminal answer every time.
   [[nodiscard]] Result<void> query();
+  /// The same, and with success the word before an atomic; 0 for other operations.
+  [[nodiscard]] Result<std::uint64_t> value();
   /// Waits at most `timeout` (k_default_timeout: until the end, which every operation reaches by its own deadline).
   /// DEADLINE_EXCEEDED here means the wait ended, not the operation. WOULD_DEADLOCK on the loop thread.
   [[nodiscard]] Result<void> wait(Timeout timeout = k_default_timeout);
@@ -96,6 +99,7 @@ class Request {
   runtime::RequestTable* table_ = nullptr;  // null once the end has been seen
   std::uint64_t life_ = 0;                  // slot, and its generation above 32 bits
   bool seen_ = false;
+  std::uint64_t value_ = 0;
   Error error_{};
 };
 

@@ -14,6 +14,7 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
     return;
   }
   Completion completion{.result = result, .bytes = operation.executed_bytes};
+  if (operation.kind == peer::Operation::Kind::atomic) completion.value = operation.atomic.before;
   const std::uint32_t slot = operation.slot;
   counters_.operations += 1;
   if (!result) counters_.failed += 1;
@@ -21,7 +22,8 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
   QueuePlace place;
   if (queue_places_[slot].queue) place = std::exchange(queue_places_[slot], {});
   // From here on the slot may live again.
-  const auto ended = requests_->finish(slot, result, place.queue != nullptr, completion.bytes);
+  const auto ended =
+      requests_->finish(slot, result, place.queue != nullptr, {.bytes = completion.bytes, .value = completion.value});
   completion.user_data = ended.user_data;
   if (place.queue && !place.queue->deliver(place.place, completion)) counters_.completions_dropped += 1;
   if (ended.callback.function != nullptr) tell([&] { ended.callback.function(ended.callback.context, completion); });

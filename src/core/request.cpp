@@ -13,7 +13,7 @@ Request::Request(runtime::RequestTable& table, std::uint32_t slot, std::uint32_t
     : table_(&table), life_(std::uint64_t{generation} << 32U | slot) {}
 
 Request::Request(const Request& other) noexcept
-    : table_(other.table_), life_(other.life_), seen_(other.seen_), error_(other.error_) {
+    : table_(other.table_), life_(other.life_), seen_(other.seen_), value_(other.value_), error_(other.error_) {
   if (table_ == nullptr || table_->add_reference(slot(), generation())) return;
   // Somebody has seen the end of it, so the copy could only ever answer this.
   table_ = nullptr;
@@ -38,7 +38,9 @@ void Request::take(Request& other) noexcept {
   table_ = std::exchange(other.table_, nullptr);
   life_ = other.life_;
   seen_ = std::exchange(other.seen_, false);
-  if (seen_) error_ = other.error_;
+  if (!seen_) return;
+  value_ = other.value_;
+  error_ = other.error_;
 }
 
 Request::~Request() {
@@ -53,7 +55,7 @@ void swap(Request& a, Request& b) noexcept {
 
 bool Request::done() {
   if (table_ == nullptr) return true;
-  switch (table_->look(slot(), generation(), error_)) {
+  switch (table_->look(slot(), generation(), error_, value_)) {
     case runtime::RequestTable::Look::pending:
       return false;
     case runtime::RequestTable::Look::ended:
@@ -76,6 +78,11 @@ Result<void> Request::query() {
   if (!seen_) return fail(ErrorCode::invalid_request);
   if (error_.code != ErrorCode::ok) return fail(error_);
   return {};
+}
+
+Result<std::uint64_t> Request::value() {
+  if (const Result<void> result = query(); !result) return fail(result.error());
+  return value_;
 }
 
 Result<void> Request::wait(Timeout timeout) {
@@ -112,7 +119,9 @@ Result<void> Request::then(const Callback& callback) {
   }
   // This Request sees the end here, and lets go of it before the loop can tell the callback.
   const std::uint64_t life = life_;
-  error_ = table.ended_with(slot());
+  const auto end = table.ended_with(slot());
+  error_ = end.error;
+  value_ = end.value;
   seen_ = true;
   table_ = nullptr;
   return table.deliver(static_cast<std::uint32_t>(life), static_cast<std::uint32_t>(life >> 32U));

@@ -94,9 +94,10 @@ RequestTable::Promise RequestTable::promise(std::uint32_t slot, std::uint32_t li
 }
 
 /// The caller has taken the end, so the slot's values stand still.
-Error RequestTable::ended_with(std::uint32_t slot) const noexcept {
+RequestTable::End RequestTable::ended_with(std::uint32_t slot) const noexcept {
   const Slot& s = slots_[slot];
-  return (s.state.load(std::memory_order_acquire) & k_failed) != 0 ? s.error : Error{};
+  if ((s.state.load(std::memory_order_acquire) & k_failed) != 0) return {.error = s.error};
+  return {.value = s.effect.value};
 }
 
 Result<void> RequestTable::deliver(std::uint32_t slot, std::uint32_t life) noexcept {
@@ -115,7 +116,9 @@ Result<void> RequestTable::deliver(std::uint32_t slot, std::uint32_t life) noexc
 RequestTable::Delivery RequestTable::take_delivery(std::uint32_t slot) noexcept {
   Slot& s = slots_[slot];
   const Word word = s.state.load(std::memory_order_acquire);
-  Delivery delivery{.callback = s.callback, .completion = {.result = {}, .user_data = s.user_data, .bytes = s.bytes}};
+  Delivery delivery{
+      .callback = s.callback,
+      .completion = {.result = {}, .user_data = s.user_data, .bytes = s.effect.bytes, .value = s.effect.value}};
   if ((word & k_failed) != 0) delivery.completion.result = fail(s.error);
   recycle(slot, k_seen);
   drop_reference(slot, generation(word));

@@ -37,7 +37,7 @@ struct alignas(64) RequestTable::Slot {
   FutexWord ends{0};                   // ends that had waiters, over all lives
   std::atomic<std::uint32_t> next{0};  // in the free list
   std::uint64_t user_data = 0;         // the poster's, who shares it with the loop by handing over
-  std::uint64_t bytes = 0;             // as the error: written by finish()
+  Effect effect{};                     // as the error: written by finish()
   Callback callback{};                 // written before k_callback without k_writing is seen
   Error error{};
 };

@@ -151,13 +151,13 @@ void RequestTable::abandon(std::uint32_t slot) noexcept {
 }
 
 RequestTable::Ended RequestTable::finish(std::uint32_t slot, const Result<void>& result, bool seen,
-                                         std::uint64_t bytes) noexcept {
+                                         const Effect& effect) noexcept {
   HIXL_ASSERT(slot < count_);
   Slot& s = slots_[slot];
   Word word = s.state.load(std::memory_order_acquire);
   HIXL_ASSERT((word & k_pending) != 0);
   if (!result) s.error = result.error();
-  s.bytes = bytes;
+  s.effect = effect;
   Ended told{.callback = {}, .user_data = s.user_data};
   Word ended = 0;
   do {
@@ -228,7 +228,8 @@ void RequestTable::drop_stray(std::int64_t references) noexcept {
   if (strays_.fetch_sub(references, std::memory_order_acq_rel) == references) delete this;
 }
 
-RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Error& error) noexcept {
+RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Error& error,
+                                      std::uint64_t& value) noexcept {
   if (forked()) return Look::forked;
   Slot& s = slots_[slot];
   Word word = s.state.load(std::memory_order_acquire);
@@ -240,6 +241,7 @@ RequestTable::Look RequestTable::look(std::uint32_t slot, std::uint32_t life, Er
     error = s.error;
   } else {
     error.code = ErrorCode::ok;
+    value = s.effect.value;
   }
   // With a callback that is being written, the later one frees the slot.
   const bool alone =

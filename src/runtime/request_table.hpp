@@ -37,6 +37,12 @@ class RequestKeeper {
   ~RequestKeeper() = default;
 };
 
+/// What an end tells besides its result.
+struct Effect {
+  std::uint64_t bytes = 0;
+  std::uint64_t value = 0;  ///< of an atomic that succeeded: the word before it
+};
+
 class RequestTable {
  public:
   /// 1 … 131 072 slots. Without a loop nothing would deadlock.
@@ -63,7 +69,7 @@ class RequestTable {
   };
   /// Loop thread, once a life: stores the end, wakes waiters. With `seen` (somebody else is told) or a callback the
   /// slot counts as looked at. The slot may be free and reused as soon as this returns.
-  Ended finish(std::uint32_t slot, const Result<void>& result, bool seen, std::uint64_t bytes = 0) noexcept;
+  Ended finish(std::uint32_t slot, const Result<void>& result, bool seen, const Effect& effect = {}) noexcept;
   /// Loop thread: somebody has asked that this life end, perhaps before its mail came. Its life must not have ended.
   [[nodiscard]] bool cancel_asked(std::uint32_t slot) const noexcept;
   /// That life is under way. Loop thread: and stays so until the loop ends it.
@@ -93,15 +99,20 @@ class RequestTable {
   void drop_reference(std::uint32_t slot, std::uint32_t generation) noexcept;
   /// `forked`: in a forked child; nothing was changed, and the reference is still held.
   enum class Look : std::uint8_t { pending, ended, invalid, forked };
-  /// When ended: gives the result (code ok: success) and frees the slot, this caller's reference included.
-  [[nodiscard]] Look look(std::uint32_t slot, std::uint32_t generation, Error& error) noexcept;
+  /// When ended: gives the result (code ok: success, with its value) and frees the slot, this caller's reference
+  /// included.
+  [[nodiscard]] Look look(std::uint32_t slot, std::uint32_t generation, Error& error, std::uint64_t& value) noexcept;
   /// As Request::cancel().
   [[nodiscard]] Result<void> cancel(std::uint32_t slot, std::uint32_t generation) noexcept;
   /// `made`: the callback will be called with the end, perhaps already. `taken`: there is one. `ended`: too late for
   /// that; the end now belongs to the caller, who asks ended_with() and then, giving its reference away, deliver().
   enum class Promise : std::uint8_t { made, taken, ended, invalid };
   [[nodiscard]] Promise promise(std::uint32_t slot, std::uint32_t generation, const Callback& callback) noexcept;
-  [[nodiscard]] Error ended_with(std::uint32_t slot) const noexcept;
+  struct End {
+    Error error{};
+    std::uint64_t value = 0;
+  };
+  [[nodiscard]] End ended_with(std::uint32_t slot) const noexcept;
   [[nodiscard]] Result<void> deliver(std::uint32_t slot, std::uint32_t generation) noexcept;
 
   /// Until all, or one, are no longer under way, without looking at the end: that is the caller's. Spins shortly, then

@@ -21,7 +21,8 @@ using namespace hixl::runtime;
 
 namespace {
 
-ErrorCode code(const Result<void>& result) { return result ? ErrorCode::ok : result.error().code; }
+template <class T>
+ErrorCode code(const Result<T>& result) { return result ? ErrorCode::ok : result.error().code; }
 
 /// Plays core: a loop that ends operations, hears cancels and tells callbacks.
 class Keeper final : public RequestKeeper, public MailTarget {
@@ -53,8 +54,8 @@ class Keeper final : public RequestKeeper, public MailTarget {
   bool post_end(std::uint32_t slot, std::uint32_t generation) { return mailbox.post({this, k_end, slot, generation}); }
   void end(std::uint32_t slot, const Result<void>& result) {
     ends += 1;
-    const auto ended = table_.finish(slot, result, false, 7);
-    const Completion completion{.result = result, .user_data = ended.user_data, .bytes = 7};
+    const auto ended = table_.finish(slot, result, false, {.bytes = 7, .value = 9});
+    const Completion completion{.result = result, .user_data = ended.user_data, .bytes = 7, .value = 9};
     if (ended.callback.function != nullptr) ended.callback.function(ended.callback.context, completion);
   }
   std::size_t turn() { return mailbox.drain(64); }
@@ -111,6 +112,7 @@ TEST_CASE("then: while it is under way, the end calls it once, with the poster's
   CHECK(told.completion.result.error().detail.address == 5);
   CHECK(told.completion.user_data == 42);
   CHECK(told.completion.bytes == 7);
+  CHECK(told.completion.value == 9);
   CHECK(code(op.request.query()) == ErrorCode::peer_lost);  // both ways may be used
   CHECK(table.in_use() == 0);
   // Without anybody who holds it, the slot is free at the end, and the failure was seen.
@@ -147,6 +149,41 @@ TEST_CASE("then: after the end it is told by the loop, never inline, and holds t
   CHECK(told.completion.user_data == 9);
   CHECK(table.in_use() == 0);
   CHECK(table.failed_unseen() == 0);
+}
+
+TEST_CASE("the value of an end: by the request, by a callback before it and after it; a failure has none") {
+  RequestTable table(2, nullptr);
+  Keeper keeper(table);
+  Request empty;
+  CHECK(code(empty.value()) == ErrorCode::invalid_request);
+  Posted op = post(table);
+  CHECK(code(op.request.value()) == ErrorCode::busy);
+  const Request stale = op.request;
+  keeper.end(op.slot, {});
+  CHECK(op.request.value() == 9U);
+  CHECK(op.request.value() == 9U);
+  Request copy = op.request;
+  const Request moved = std::move(op.request);
+  CHECK(copy.value() == 9U);
+  CHECK(Request(moved).value() == 9U);
+  CHECK(code(Request(stale).value()) == ErrorCode::invalid_request);
+
+  Posted failed = post(table);
+  keeper.end(failed.slot, fail(ErrorCode::stale));
+  CHECK(code(failed.request.value()) == ErrorCode::stale);
+
+  for (const bool late : {false, true}) {
+    Told told;
+    Posted with = post(table);
+    if (late) keeper.end(with.slot, {});
+    CHECK(with.request.then(told.callback()).has_value());
+    if (!late) keeper.end(with.slot, {});
+    CHECK(keeper.turn() == (late ? 1 : 0));
+    CHECK(told.calls == 1);
+    CHECK(told.completion.value == 9);
+    CHECK(with.request.value() == 9U);
+  }
+  CHECK(table.in_use() == 0);
 }
 
 TEST_CASE("then: what is refused is never called") {
