@@ -122,6 +122,24 @@ class Runtime {
   /// The signal word changes after the bytes are visible, exactly once. size 0 still signals.
   [[nodiscard]] Result<Request> put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
                                                 const Signal& signal, const OpOptions& options = {});
+  /// Atomics on the 8-byte aligned word at `at` (Rights::atomic), each one step for everybody and exactly once,
+  /// whatever becomes of links; sums wrap. The word before comes in Request::value() and Completion::value.
+  /// OUTCOME_UNKNOWN when the target's life or lease ended with the atomic unanswered. See docs/ordering.md.
+  [[nodiscard]] Result<Request> atomic_add(const RemoteAddress& at, std::uint64_t value, const OpOptions& options = {});
+  [[nodiscard]] Result<Request> fetch_add(const RemoteAddress& at, std::uint64_t value, const OpOptions& options = {});
+  /// Stores `desired` if the word holds `expected`; it did if the word before is `expected`.
+  [[nodiscard]] Result<Request> compare_swap(const RemoteAddress& at, std::uint64_t expected, std::uint64_t desired,
+                                             const OpOptions& options = {});
+  [[nodiscard]] Result<Request> swap(const RemoteAddress& at, std::uint64_t value, const OpOptions& options = {});
+  /// To their end; the word before. On the loop thread as put_sync().
+  [[nodiscard]] Result<void> atomic_add_sync(const RemoteAddress& at, std::uint64_t value,
+                                             Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<std::uint64_t> fetch_add_sync(const RemoteAddress& at, std::uint64_t value,
+                                                     Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<std::uint64_t> compare_swap_sync(const RemoteAddress& at, std::uint64_t expected,
+                                                        std::uint64_t desired, Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<std::uint64_t> swap_sync(const RemoteAddress& at, std::uint64_t value,
+                                                Timeout timeout = k_default_timeout);
   /// Waits until the word in this rank's registered memory compares true. Sleeps, costs no CPU.
   /// Gives the value seen.
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,

@@ -4,8 +4,9 @@
 // public Runtime is a thin shell over this.
 //
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
-// (many ranges in one operation), core_order.cpp (fence, flush, quiet), core_lane.cpp (express lane), core_memory.cpp
-// (regions), core_calls.cpp (exchange, deregister, barrier, looking inside), core_wait.cpp (ends and who is told).
+// (many ranges in one operation), core_atomic.cpp (atomics both ways), core_order.cpp (fence, flush, quiet),
+// core_lane.cpp (express lane), core_memory.cpp (regions), core_calls.cpp (exchange, deregister, barrier, looking
+// inside), core_wait.cpp (ends and who is told).
 #pragma once
 
 #include <atomic>
@@ -46,6 +47,7 @@ struct Parts {
   std::unique_ptr<runtime::Driver> driver;
   std::vector<std::unique_ptr<links::LinkFactory>> factories;  ///< empty: made by the options
   bool hosted = false;
+  std::uint32_t atomic_window = links::k_atomic_window;
 };
 
 class Core final : private peer::PeerListener,
@@ -82,9 +84,20 @@ class Core final : private peer::PeerListener,
   }
   [[nodiscard]] Result<void> transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                            std::uint64_t size, Timeout timeout);
+  struct AtomicCall {
+    links::Verb verb = links::Verb::atomic_add;
+    std::uint64_t value = 0;
+    std::uint64_t expected = 0;
+  };
+  [[nodiscard]] Result<Request> post_atomic(const RemoteAddress& word, const AtomicCall& atomic,
+                                            const OpOptions& options);
+  [[nodiscard]] Result<std::uint64_t> atomic_sync(const RemoteAddress& word, const AtomicCall& atomic, Timeout timeout);
   /// Posts until there is room or the time is over, then waits.
   template <class Post>
   [[nodiscard]] Result<void> post_and_wait(Timeout timeout, Post&& post);
+  /// The same; a request that has ended well is shown to `see`.
+  template <class Post, class See>
+  [[nodiscard]] Result<void> post_and_wait(Timeout timeout, Post&& post, See&& see);
 
   // ---- calls: any thread ----
   [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options);
@@ -166,6 +179,9 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> hand_over(peer::Operation& operation, const OpOptions& options);
   [[nodiscard]] std::optional<Result<void>> try_lane(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                                      std::uint64_t size);
+  [[nodiscard]] Result<void> check_word(const RemoteAddress& word) const;
+  [[nodiscard]] std::optional<Result<std::uint64_t>> try_atomic_lane(const RemoteAddress& word,
+                                                                     const AtomicCall& atomic);
   [[nodiscard]] bool lane_open(Rank rank) const noexcept;
   [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                         std::uint64_t size, Timeout timeout);
@@ -276,6 +292,11 @@ void Core::tell(Program&& program) noexcept {
 
 template <class Post>
 Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {
+  return post_and_wait(timeout, std::forward<Post>(post), [](Request&) {});
+}
+
+template <class Post, class See>
+Result<void> Core::post_and_wait(Timeout timeout, Post&& post, See&& see) {
   if (const auto admitted = admit(); !admitted) return admitted;
   if (on_loop_thread()) return fail(ErrorCode::would_deadlock);
   const auto deadline = deadline_of(timeout);
@@ -283,7 +304,11 @@ Result<void> Core::post_and_wait(Timeout timeout, Post&& post) {
   for (;;) {
     const Duration left = *deadline - loop_->port().now();
     Result<Request> request = post(std::max(left, Duration{}));
-    if (request) return request->wait();
+    if (request) {
+      Result<void> ended = request->wait();
+      if (ended) see(*request);
+      return ended;
+    }
     // A full table is back-pressure: the sync form waits for room, as long as its time allows.
     if (request.error().code != ErrorCode::busy || left <= Duration{}) return fail(request.error());
     give_way();

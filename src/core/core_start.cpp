@@ -136,6 +136,7 @@ Result<void> Core::build() {
   services_->rx_depth = options_.rx_depth;
   services_->chunk_bytes = options_.chunk_bytes;
   services_->regions_max = options_.regions_max;
+  services_->atomic_window = parts_.atomic_window;
   directory_ = std::make_unique<peer::Directory>(*services_, options_.peers_max);
   self_ = std::make_unique<SelfActor>(*loop_, *regions_, *signals_, static_cast<peer::PeerListener&>(*this),
                                       options_.rank, self_order_);

@@ -194,6 +194,53 @@ Result<Request> Runtime::put_with_signal(const void* local, const RemoteAddress&
   return state_->core->post(TransferVerb::put, local, remote, size, &signal, options);
 }
 
+namespace {
+
+using Atomic = core::Core::AtomicCall;
+Atomic adding(std::uint64_t value) { return {links::Verb::atomic_add, value, 0}; }
+Atomic swapping(std::uint64_t value) { return {links::Verb::atomic_swap, value, 0}; }
+Atomic comparing(std::uint64_t expected, std::uint64_t desired) {
+  return {links::Verb::atomic_compare_swap, desired, expected};
+}
+
+}  // namespace
+
+Result<Request> Runtime::atomic_add(const RemoteAddress& word, std::uint64_t value, const OpOptions& options) {
+  return state_->core->post_atomic(word, adding(value), options);
+}
+
+Result<Request> Runtime::fetch_add(const RemoteAddress& word, std::uint64_t value, const OpOptions& options) {
+  return state_->core->post_atomic(word, adding(value), options);
+}
+
+Result<Request> Runtime::compare_swap(const RemoteAddress& word, std::uint64_t expected, std::uint64_t desired,
+                                      const OpOptions& options) {
+  return state_->core->post_atomic(word, comparing(expected, desired), options);
+}
+
+Result<Request> Runtime::swap(const RemoteAddress& word, std::uint64_t value, const OpOptions& options) {
+  return state_->core->post_atomic(word, swapping(value), options);
+}
+
+Result<void> Runtime::atomic_add_sync(const RemoteAddress& word, std::uint64_t value, Timeout timeout) {
+  const auto before = state_->core->atomic_sync(word, adding(value), timeout);
+  if (!before) return fail(before.error());
+  return {};
+}
+
+Result<std::uint64_t> Runtime::fetch_add_sync(const RemoteAddress& word, std::uint64_t value, Timeout timeout) {
+  return state_->core->atomic_sync(word, adding(value), timeout);
+}
+
+Result<std::uint64_t> Runtime::compare_swap_sync(const RemoteAddress& word, std::uint64_t expected,
+                                                 std::uint64_t desired, Timeout timeout) {
+  return state_->core->atomic_sync(word, comparing(expected, desired), timeout);
+}
+
+Result<std::uint64_t> Runtime::swap_sync(const RemoteAddress& word, std::uint64_t value, Timeout timeout) {
+  return state_->core->atomic_sync(word, swapping(value), timeout);
+}
+
 Result<std::uint64_t> Runtime::wait_signal(const void* word, Compare compare, std::uint64_t value, Timeout timeout) {
   return state_->core->wait_signal(word, compare, value, timeout);
 }

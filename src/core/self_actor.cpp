@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/self_actor.hpp"
 
+#include <algorithm>
 #include <array>
 
 #include "base/assert.hpp"
@@ -11,6 +12,8 @@ namespace {
 
 /// Bytes copied in one turn: about 0.1 ms of memcpy.
 constexpr std::uint64_t k_turn_bytes = 1U << 20U;
+/// An atomic with its end counts for about as much of a turn as copying this.
+constexpr std::uint64_t k_turn_atomic_bytes = 1U << 10U;
 
 }  // namespace
 
@@ -40,6 +43,9 @@ void SelfActor::run() {
       if (result && !operation->all_cut()) break;
       if (result && operation->signal.wanted) result = signal(*operation);
       finish(*operation, result);
+    } else if (operation->kind == peer::Operation::Kind::atomic) {
+      finish(*operation, execute(*operation));
+      left -= std::min(left, k_turn_atomic_bytes);
     } else {
       finish(*operation, {});
     }
@@ -83,6 +89,19 @@ Result<void> SelfActor::signal(const peer::Operation& operation) {
   } else {
     memory::store_word(*place->device, place->data, entry.value);
   }
+  signals_.ring();
+  return {};
+}
+
+/// Done in this turn or not at all, so nothing has to be remembered.
+Result<void> SelfActor::execute(peer::Operation& operation) {
+  peer::AtomicEntry& atomic = operation.atomic;
+  const auto place = regions_.check(atomic.region, atomic.token, atomic.offset, sizeof(std::uint64_t), Rights::atomic);
+  if (!place) return fail(place.error());
+  if (!place->device->caps().atomic_capable) return fail(ErrorCode::unsupported, {.rank = rank_});
+  atomic.before = links::apply_atomic(links::atomic_op(atomic.verb), *place->device, place->data, atomic.value,
+                                      atomic.terms.expected);
+  operation.executed_bytes = sizeof(std::uint64_t);
   signals_.ring();
   return {};
 }

@@ -39,6 +39,7 @@ class SelfActor final : private runtime::Task, private peer::OperationTimer::Eve
   [[nodiscard]] Result<void> copy_piece(peer::Operation& operation, std::uint64_t bytes_max);
   [[nodiscard]] Result<void> signal(const peer::Operation& operation);
   void end_later(peer::Operation& operation, const Error& error);
+  [[nodiscard]] Result<void> execute(peer::Operation& operation);
   void finish(peer::Operation& operation, const Result<void>& result);
 
   runtime::Loop& loop_;

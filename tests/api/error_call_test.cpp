@@ -224,6 +224,7 @@ TEST_CASE("a full table is BUSY at exactly its size, whatever went wrong before"
     CHECK(taken.size() == 256);
     CHECK(code_of(runtime.flush_async(1)) == ErrorCode::busy);
     CHECK(code_of(runtime.put_with_signal(nullptr, r.at(0), 0, {.word = r.at(64)})) == ErrorCode::busy);
+    CHECK(code_of(runtime.fetch_add(r.at(64), 1)) == ErrorCode::busy);
   });
   require_ok(runtime.flush(1));  // the blocking form waits for room
   require_ok(runtime.put_sync(pair.a.data, r.at(0), k_size));

@@ -179,6 +179,22 @@ TEST_CASE("signals and waits on device memory are refused before a byte moves") 
   }
 }
 
+TEST_CASE("atomics on device memory are refused, at a peer and at home, and change nothing") {
+  for (const auto& links : std::vector<std::vector<LinkKind>>{{}, {LinkKind::tcp}}) {
+    CAPTURE(text(links));
+    DevicePair pair(links);
+    const auto bytes = pattern(4096, 7);
+    require_ok(pair.b().copy_in(pair.device[1], 0, bytes.data(), bytes.size()));
+    auto posted = pair.a().fetch_add(pair.remote_device.at(8), 1);
+    CHECK(name(posted ? code_of(posted->wait()) : posted.error().code) == "UNSUPPORTED");
+    CHECK(name(code_of(pair.a().swap_sync(pair.remote_device.at(8), 1))) == "UNSUPPORTED");
+    const RemoteAddress own{.rank = 1, .address = pair.device[1].address() + 8};
+    CHECK(name(code_of(pair.b().compare_swap(own, 0, 1))) == "UNSUPPORTED");
+    CHECK(name(code_of(pair.b().fetch_add_sync(own, 1))) == "UNSUPPORTED");
+    CHECK(device_bytes(pair.b(), pair.device[1], 0, bytes.size()) == bytes);
+  }
+}
+
 TEST_CASE("F147 device memory: none, too little, spilled") {
   RuntimeOptions options;
   auto none = Runtime::create(options);

@@ -53,6 +53,14 @@ TEST_CASE("after stop every function answers STOPPED, and what was learned can s
   CHECK(code_of(runtime.batch_sync(std::span(&entry, 1))) == ErrorCode::stopped);
   CHECK(code_of(runtime.put_with_signal(a->data, to, 8, {.word = table[0][1].at(64)})) == ErrorCode::stopped);
   CHECK(code_of(runtime.wait_signal(a->data, Compare::equal, 77)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.atomic_add(to, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.fetch_add(to, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.compare_swap(to, 0, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.swap(to, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.atomic_add_sync(to, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.fetch_add_sync(to, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.compare_swap_sync(to, 0, 1)) == ErrorCode::stopped);
+  CHECK(code_of(runtime.swap_sync(to, 1)) == ErrorCode::stopped);
   CHECK(code_of(runtime.flush(1)) == ErrorCode::stopped);
   CHECK(code_of(runtime.flush_async(1)) == ErrorCode::stopped);
   CHECK(code_of(runtime.barrier()) == ErrorCode::stopped);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the tests of waiting share: two ranks that know each other's window, and a callback that notes.
+// What the tests of waiting share: two ranks that know each other's window, a callback that notes, a coroutine.
 #pragma once
 
+#include <coroutine>
 #include <thread>
 
 #include "support.hpp"
@@ -36,6 +37,19 @@ struct Noted {
             },
             this};
   }
+};
+
+/// A coroutine that runs by itself; the test sees its end by other means.
+/// Ends by itself; only one that threw is left at its end, for who has `frame` to destroy.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    std::suspend_never initial_suspend() { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { throw; }  // NOLINT: on into the library, which counts it
+  };
+  std::coroutine_handle<> frame;
 };
 
 }  // namespace hixl::test

@@ -16,19 +16,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A coroutine that runs by itself; the test sees its end by other means.
-/// Ends by itself; only one that threw is left at its end, for who has `frame` to destroy.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
-    std::suspend_never initial_suspend() { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { throw; }  // NOLINT: on into the library, which counts it
-  };
-  std::coroutine_handle<> frame;
-};
-
 struct Story {
   Runtime& runtime;
   std::thread::id home = std::this_thread::get_id();

@@ -59,7 +59,7 @@ TEST_CASE("P69 memory of the program's own goes by cross-memory attach, its sign
   CHECK(home->counters().fallbacks == 0);
 }
 
-TEST_CASE("F3 pcie forced: data and control need no other link; a signal has none and says so") {
+TEST_CASE("F3 pcie forced: data and control need no other link; signals and atomics have none and say so") {
   Home home(2, "pcie");
   Guest guest(home, 1, {"--registered"});
   require_traffic_both_ways(home, guest, 12);
@@ -71,6 +71,10 @@ TEST_CASE("F3 pcie forced: data and control need no other link; a signal has non
   }();
   CHECK(refused.code == ErrorCode::transport_unavailable);
   CHECK(refused.detail.rank == 1);
+  const auto added = home->fetch_add_sync(guest.remote().at(64), 1, k_patience);
+  CHECK(code_of(added) == ErrorCode::transport_unavailable);
+  if (!added) CHECK(added.error().detail.rank == 1);
+  CHECK(code_of(home->swap_sync(guest.remote().at(64), 1, k_patience)) == ErrorCode::transport_unavailable);
   require_ok(home->put_sync(home.data(), guest.remote().at(0), 8, k_patience));
   guest->tell("quit");
   CHECK(guest->wait() == 0);

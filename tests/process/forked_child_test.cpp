@@ -107,6 +107,14 @@ void call_everything(Said& said, Inherited& in) {
   want(said, "batch_sync", rt.batch_sync(std::span(&entry, 1)));
   want(said, "put_with_signal", rt.put_with_signal(data, to, 8, {.word = in.remote.at(64)}));
   want(said, "wait_signal", rt.wait_signal(data, Compare::equal, 77));
+  want(said, "atomic_add", rt.atomic_add(to, 1));
+  want(said, "fetch_add", rt.fetch_add(to, 1));
+  want(said, "compare_swap", rt.compare_swap(to, 0, 1));
+  want(said, "swap", rt.swap(to, 1));
+  want(said, "atomic_add_sync", rt.atomic_add_sync(to, 1));
+  want(said, "fetch_add_sync", rt.fetch_add_sync(to, 1));
+  want(said, "compare_swap_sync", rt.compare_swap_sync(to, 0, 1));
+  want(said, "swap_sync", rt.swap_sync(to, 1));
   want(said, "flush", rt.flush(1));
   want(said, "flush_async", rt.flush_async(1));
   want(said, "barrier", rt.barrier());
@@ -135,6 +143,7 @@ void call_everything(Said& said, Inherited& in) {
   copy = in.open;
   want(said, "wait_any", wait_any(std::span(&copy, 1)));
   want(said, "wait", in.open.wait());
+  want(said, "value", in.open.value());
   want(said, "query", in.open.query());
   want(said, "done", in.open.done());
   want(said, "a result seen before", in.looked.query(), ErrorCode::ok);
