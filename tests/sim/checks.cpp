@@ -73,6 +73,7 @@ void Cluster::check_memory(const Life& life) {
   for (std::size_t slot = 0; slot < k_slots; ++slot) {
     complain(life.memory->use(slot) == Memory::Use::written ? "S1" : "S4", *life.memory, slot, life.rank);
   }
+  check_words(*life.memory, life.rank);
 }
 
 void Cluster::check_deadlines() {

@@ -90,6 +90,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   // Every rank of a seed has tcp; with the fabric, that is the better link and tcp the spare.
   if (fabric_) parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));
   parts.factories.push_back(make_tap(taps_, rank, links::make_tcp_factory()));
+  if (shape_.narrow_windows) parts.atomic_window = static_cast<std::uint32_t>(random_.between(1, 6));
   RuntimeOptions options;
   options.rank = rank;
   options.world_size = shape_.size;

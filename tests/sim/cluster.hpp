@@ -4,7 +4,7 @@
 // random operations. One seed decides everything.
 //
 // cluster.cpp has birth, death and the clock, trouble.cpp the faults and their healing, workload.cpp the operations,
-// misuse.cpp requests that must be refused, checks.cpp what is looked at in between.
+// atomics.cpp those on words, misuse.cpp requests that must be refused, checks.cpp what is looked at in between.
 #pragma once
 
 #include <map>
@@ -85,6 +85,8 @@ class Cluster {
   /// `remote_slot`: into that one; nothing: any.
   void post(Life& life, Rank to, std::optional<std::size_t> remote_slot);
   void post_order(Life& life, Rank to);
+  void post_atomic(Life& life, Rank to);
+  [[nodiscard]] static Result<Request> submit_atomic(const Operation& operation, const OpOptions& options);
   [[nodiscard]] bool add_part(Operation& operation, std::optional<std::size_t> remote_slot);
   void draw_signal(Operation& operation);
   [[nodiscard]] Result<void> submit(Operation& operation);
@@ -96,6 +98,7 @@ class Cluster {
   void judge_success(Operation& operation);
   void judge_failure(Operation& operation, ErrorCode code);
   void judge_order(Operation& operation, const Completion& completion);
+  void judge_atomic(Operation& operation, const Completion& completion);
   [[nodiscard]] const Operation* open_before(const Life& life, Rank to, std::uint64_t number) const;
   void reuse(Operation& operation, ErrorCode code);
   void orphan(Operation& operation);
@@ -109,6 +112,7 @@ class Cluster {
   void check_fences();
   void complain(const char* invariant, const Memory& memory, std::size_t slot, Rank rank);
   void check_memory(const Life& life);
+  void check_words(const Memory& memory, Rank rank);
   void check_deadlines();
   void check_links(Life& life);
   void check_round();

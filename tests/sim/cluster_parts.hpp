@@ -84,9 +84,11 @@ struct Cluster::Operation {
   SignalOp signal_op = SignalOp::set;
   std::uint64_t signal_value = 0, signal_after = 0;
   bool signal_seen = false;
-  std::uint64_t behind = 0;  ///< number of the newest fence before it to the same rank; 0: none
-  bool begun = false;        ///< was seen to have moved a byte
-  bool waited = false;       ///< was seen to wait for that fence
+  std::optional<WordHistory::Entry> atomic;  ///< instead of parts
+  std::size_t history_index = 0;             ///< of the remote memory's history
+  std::uint64_t behind = 0;                  ///< number of the newest fence before it to the same rank; 0: none
+  bool begun = false;                        ///< was seen to have moved a byte
+  bool waited = false;                       ///< was seen to wait for that fence
   Instant deadline{};
   Duration paused_before{};  ///< of its life
 

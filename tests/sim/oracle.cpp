@@ -20,7 +20,7 @@ std::size_t difference(const std::byte* a, const std::byte* b, std::size_t size)
 
 }  // namespace
 
-Memory::Memory(std::uint64_t seed) : bytes_(k_slots * (k_slot_bytes + k_signal_bytes)), states_(k_slots) {
+Memory::Memory(std::uint64_t seed) : bytes_(word_offset(k_words)), states_(k_slots) {
   Random random(seed);
   for (std::size_t i = 0; i < k_slots; ++i) {
     settle(i);
@@ -32,6 +32,12 @@ std::uint64_t Memory::signal(std::size_t index) const noexcept {
   std::uint64_t value = 0;
   std::memcpy(&value, bytes_.data() + signal_offset(index), sizeof(value));
   return value;
+}
+
+std::array<std::uint64_t, k_words> Memory::words() const noexcept {
+  std::array<std::uint64_t, k_words> values{};
+  std::memcpy(values.data(), bytes_.data() + word_offset(0), sizeof(values));
+  return values;
 }
 
 void Memory::begin_read(std::size_t index) {

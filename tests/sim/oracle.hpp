@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/random.hpp"
+#include "word_history.hpp"
 
 namespace hixl::sim {
 
@@ -24,8 +25,8 @@ inline constexpr std::size_t k_signal_bytes = 8;
 
 using Bytes = std::shared_ptr<const std::vector<std::byte>>;
 
-/// The memory of one life of a rank: slots for data, then one signal word a slot. At most one open operation writes a
-/// slot, so that the effect of each is known to the byte.
+/// The memory of one life of a rank: slots for data, then one signal word a slot, then words for atomics. At most one
+/// open operation writes a slot, so that the effect of each is known to the byte.
 class Memory {
  public:
   explicit Memory(std::uint64_t seed);
@@ -38,6 +39,12 @@ class Memory {
     return k_slots * k_slot_bytes + index * k_signal_bytes;
   }
   [[nodiscard]] std::uint64_t signal(std::size_t index) const noexcept;
+  [[nodiscard]] static std::size_t word_offset(std::size_t index) noexcept {
+    return signal_offset(k_slots) + index * sizeof(std::uint64_t);
+  }
+  [[nodiscard]] std::array<std::uint64_t, k_words> words() const noexcept;
+  [[nodiscard]] WordHistory& history() noexcept { return history_; }
+  [[nodiscard]] const WordHistory& history() const noexcept { return history_; }
 
   enum class Use : std::uint8_t {
     quiet,        ///< must stay as it is
@@ -65,6 +72,7 @@ class Memory {
 
   /// The process is dead: nobody looks at its memory any more.
   void lose();
+  [[nodiscard]] bool lost() const noexcept { return lost_; }
   /// Nothing when the slot holds what it may hold; otherwise what is wrong.
   [[nodiscard]] std::string complaint(std::size_t index) const;
   /// True when the open operation that writes the slot has changed a byte or the signal of it.
@@ -85,6 +93,7 @@ class Memory {
   };
   std::vector<std::byte> bytes_;
   std::vector<Slot> states_;
+  WordHistory history_;
   bool lost_ = false;
 };
 

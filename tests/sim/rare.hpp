@@ -46,6 +46,13 @@ namespace hixl::sim {
   X(resent, true, "attempts of a chunk that had been tried before")                    \
   X(resent_again, true, "third and later attempts: a failure during the replay")       \
   X(signals_resent, true, "attempts of a signal that had been tried before")           \
+  X(atomics, true, "atomics that succeeded")                                           \
+  X(late_atomics, true, "atomics that succeeded after their deadline")                 \
+  X(outcome_unknown, true, "atomics of which nobody can know")                         \
+  X(atomics_resent, true, "attempts of an atomic that had been tried before")          \
+  X(atomics_asked, true, "questions about atomics whose end was due")                  \
+  X(answers_repeated, true, "atomics answered from the target's window")               \
+  X(window_full, true, "atomics for which the target's window had no room")            \
   X(unresolved, true, "attempts that only the target could tell about")                \
   X(fence_requests, true, "fence requests sent")                                       \
   X(fence_answers, true, "fence answers received")                                     \

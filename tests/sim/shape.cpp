@@ -50,6 +50,8 @@ Shape Shape::draw(Random& random) {
   shape.cancel_per_mille = rate(300);
   shape.misuse_per_mille = rate(100);
   shape.lie_per_mille = rate(30);
+  shape.atomic_per_mille = rate(1000);
+  shape.narrow_windows = random.chance(500);
   return shape;
 }
 

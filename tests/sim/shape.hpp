@@ -34,6 +34,8 @@ struct Shape {
   std::uint32_t get_per_mille = 0;
   std::uint32_t batch_per_mille = 0;
   std::uint32_t flush_per_mille = 0;
+  std::uint32_t atomic_per_mille = 0;  ///< of chances to post: an atomic as well
+  bool narrow_windows = false;         ///< for few atomics at a time
   std::uint32_t signal_per_mille = 0;
   std::uint32_t small_per_mille = 0;  ///< of sizes: up to 100 bytes
   std::uint32_t hurry_per_mille = 0;  ///< of deadlines: up to hurry_max, so that many are over in mid-transfer

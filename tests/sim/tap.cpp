@@ -11,8 +11,15 @@ namespace {
 
 class TapLink final : public links::Link, private links::LinkEvents {
  public:
-  TapLink(TapBoard& board, Rank self, const links::LinkIdentity& identity, links::LinkEvents& events)
-      : board_(board), key_{self, identity.rank, identity.link_id, identity.link_gen}, events_(events) {}
+  TapLink(TapBoard& board, Rank self, const links::LinkIdentity& identity, const links::AtomicWindow* window,
+          links::LinkEvents& events)
+      : board_(board),
+        key_{self, identity.rank, identity.link_id, identity.link_gen},
+        window_(window),
+        events_(events) {}
+  ~TapLink() override { look_at_window(); }
+  TapLink(const TapLink&) = delete;
+  TapLink& operator=(const TapLink&) = delete;
   [[nodiscard]] links::LinkEvents& inner_events() noexcept { return *this; }
   void set_inner(std::unique_ptr<links::Link> inner) { inner_ = std::move(inner); }
 
@@ -49,9 +56,11 @@ class TapLink final : public links::Link, private links::LinkEvents {
   void count(Rare which, std::uint64_t by = 1) noexcept { board_.rare.add(which, by); }
   void on_fence_answer(const wire::FenceAnswer& answer);
   [[nodiscard]] std::vector<links::Segment> twist(links::Post& post);
+  void look_at_window();
 
   TapBoard& board_;
   const TapBoard::Key key_;
+  const links::AtomicWindow* const window_;
   links::LinkEvents& events_;
   std::unique_ptr<links::Link> inner_;
   std::map<std::uint64_t, links::Verb> posted_;                // by cookie
@@ -82,7 +91,9 @@ std::vector<links::Segment> TapLink::twist(links::Post& post) {
 links::Answer TapLink::post(const links::Post& post) {
   links::Post asked = post;
   std::vector<links::Segment> lie;
-  if (board_.random.chance(board_.lie_per_mille)) lie = twist(asked);
+  // A question about an atomic that was executed is answered without a look at the region.
+  const bool asks_again = links::is_atomic(post.verb) && (post.attempt > 0 || post.atomic.ask);
+  if (board_.random.chance(board_.lie_per_mille) && !asks_again) lie = twist(asked);
   const links::Answer answer = inner_->post(asked);
   if (answer == links::Answer::busy) return answer;
   count(Rare::posts);
@@ -92,8 +103,10 @@ links::Answer TapLink::post(const links::Post& post) {
   } else {
     lies_.erase(post.cookie);
   }
-  const bool signal = post.verb == links::Verb::signal_set || post.verb == links::Verb::signal_add;
-  if (post.attempt > 0) count(signal ? Rare::signals_resent : Rare::resent);
+  const bool signal = links::is_signal(post.verb);
+  const bool atomic = links::is_atomic(post.verb);
+  if (post.attempt > 0) count(atomic ? Rare::atomics_resent : signal ? Rare::signals_resent : Rare::resent);
+  if (atomic && post.atomic.ask) count(Rare::atomics_asked);
   if (post.attempt > 1) count(Rare::resent_again);
   if (answer == links::Answer::posted) posted_[post.cookie] = post.verb;
   return answer;
@@ -146,7 +159,16 @@ bool TapLink::abandon(std::uint64_t cookie) {
   return taken_back;
 }
 
+/// Several taps look at one window, and an address may come to belong to another one, which begins at 0.
+void TapLink::look_at_window() {
+  auto& [repeats, turned_away] = board_.windows[window_];
+  if (window_->repeats() < repeats || window_->turned_away() < turned_away) repeats = turned_away = 0;
+  count(Rare::answers_repeated, window_->repeats() - std::exchange(repeats, window_->repeats()));
+  count(Rare::window_full, window_->turned_away() - std::exchange(turned_away, window_->turned_away()));
+}
+
 void TapLink::close() {
+  look_at_window();
   if (!std::exchange(closed_, true)) {
     std::set<LinkSeq> open;
     for (const auto& [cookie, verb] : posted_) {
@@ -193,7 +215,7 @@ class TapFactory final : public links::LinkFactory {
       if (ours) board_.rare.add(Rare::resolved_by_handshake, entry.second.size());
       return ours;
     });
-    auto tap = std::make_unique<TapLink>(board_, self_, identity, events);
+    auto tap = std::make_unique<TapLink>(board_, self_, identity, services.atomics, events);
     tap->set_inner(inner_->make(identity, std::move(stream), services, tap->inner_events()));
     return tap;
   }

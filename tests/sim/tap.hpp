@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "links/link.hpp"
 #include "rare.hpp"
@@ -27,6 +28,8 @@ struct TapBoard {
   std::map<Key, std::set<LinkSeq>> unresolved{};
   std::uint64_t lies_refused = 0;  ///< and not yet told as the end of an operation
   std::uint64_t lies_granted = 0;
+  /// Repeats and turned away of each window as last seen.
+  std::map<const links::AtomicWindow*, std::pair<std::uint64_t, std::uint64_t>> windows{};
 };
 
 [[nodiscard]] std::unique_ptr<links::LinkFactory> make_tap(TapBoard& board, Rank self,

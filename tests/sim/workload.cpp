@@ -42,6 +42,7 @@ void Cluster::turn_workload(Load load) {
       } else if (open_.size() < shape_.open_max && random_.chance(shape_.post_per_mille)) {
         post(*life, to, std::nullopt);
         if (random_.chance(shape_.flush_per_mille)) post_order(*life, to);
+        if (random_.chance(shape_.atomic_per_mille)) post_atomic(*life, to);
       }
     }
   }
@@ -207,6 +208,8 @@ Result<void> Cluster::submit(Operation& operation) {
   if (operation.flush) {
     request =
         operation.fence ? life.core->post_fence(operation.to, options) : life.core->post_flush(operation.to, options);
+  } else if (operation.atomic) {
+    request = submit_atomic(operation, options);
   } else if (operation.batch) {
     std::vector<BatchEntry> entries;
     for (const Part& part : operation.parts) {
@@ -293,6 +296,7 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
                                 operation.behind, earlier->number));
     }
   }
+  if (operation.atomic) return judge_atomic(operation, completion);
   judge_end(operation, completion);
   reuse(operation, code);
   for (Part& part : operation.parts) part.bytes.reset();
