@@ -11,6 +11,9 @@
 //   wait OFFSET VALUE              the value seen, once the word is at least VALUE
 //   put RANK OFFSET BYTES SEED     writes the pattern into that rank's region
 //   hammer RANK BYTES              "hammering", then puts without pause until the next line; answers "puts N failed M"
+//   count RANK OFFSET TIMES        fetch_adds 1; answers "ok" and all values before, in order
+//   lock RANK OFFSET TIMES         takes the lock word there by compare_swap, adds 1 to the word behind it by get and
+//                                  put, and gives it back, that often: ok
 //   away                           "away", then computes (its own loop: stays inside a callback) until the next line;
 //                                  answers "back"
 //   lost                           counters().peers_lost
@@ -37,6 +40,7 @@
 
 #include <hixl/runtime.hpp>
 
+#include "counting.hpp"
 #include "lines.hpp"
 #include "mirrored.hpp"
 #include "no_attach.hpp"
@@ -159,6 +163,13 @@ class DrivenRank {
     if (verb == "wait") return wait(number[0], number[1]);
     if (verb == "put") return put(static_cast<Rank>(number[0]), number[1], number[2], number[3]);
     if (verb == "hammer") return hammer(static_cast<Rank>(number[0]), number[1]);
+    if (verb == "count") {
+      return count_on(*runtime_, remote_[static_cast<Rank>(number[0])].at(number[1]), number[2], k_patience);
+    }
+    if (verb == "lock") {
+      return take_turns(*runtime_, remote_[static_cast<Rank>(number[0])], number[1], number[2], region_of_puts_.data,
+                        k_patience);
+    }
     if (verb == "away") return away();
     if (verb == "fork") return fork_idler();
     if (verb == "fill") return fill(number[0]);
