@@ -2,12 +2,13 @@
 //
 // hixl_bench: two ranks in this process, one question a command, one JSON line an answer. Bytes are verified.
 //   hixl_bench put_sync --link hccs --size 8
-//   hixl_bench put_async | put_large --link tcp | idle --seconds 10 | lookup --regions 100000 | all
+//   hixl_bench fetch_add | put_async | put_large --link tcp | idle --seconds 10 | lookup --regions 100000 | all
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -130,6 +131,26 @@ json put_sync(const Settings& settings) {
   }
   json row = latency(samples);
   row.update({{"bench", "put_sync"}, {"link", settings.link}, {"size", settings.size}, {"verified", true}});
+  return row;
+}
+
+json fetch_add(const Settings& settings) {
+  Pair pair(settings.link, 4096, PollMode::adaptive, PollMode::adaptive);
+  const std::size_t warm_up = settings.rounds / 10;
+  Samples samples(settings.rounds);
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < settings.rounds + warm_up; ++i) {
+    const std::uint64_t start = now_ns();
+    const auto before = pair.initiator().fetch_add_sync(pair.remote().at(64), i);
+    const std::uint64_t time = now_ns() - start;
+    if (need(before) != sum) need_bytes(false);
+    sum += i;
+    if (i >= warm_up) samples.add(time);
+  }
+  need(pair.initiator().get_sync(pair.local(), pair.remote().at(64), sizeof(sum)));
+  need_bytes(std::memcmp(pair.local(), &sum, sizeof(sum)) == 0);
+  json row = latency(samples);
+  row.update({{"bench", "fetch_add"}, {"link", settings.link}, {"size", sizeof(sum)}, {"verified", true}});
   return row;
 }
 
@@ -294,8 +315,8 @@ int main(int argc, char** argv) {
   Settings settings;
   std::string what = "all";
   CLI::App app{"Benchmarks of the library on this machine; one JSON line a row."};
-  app.add_option("bench", what, "put_sync, put_async, put_large, idle, lookup or all")
-      ->check(CLI::IsMember({"put_sync", "put_async", "put_large", "idle", "lookup", "all"}));
+  app.add_option("bench", what, "put_sync, fetch_add, put_async, put_large, idle, lookup or all")
+      ->check(CLI::IsMember({"put_sync", "fetch_add", "put_async", "put_large", "idle", "lookup", "all"}));
   app.add_option("--link", settings.link, "hccs, pcie or tcp")->check(CLI::IsMember({"hccs", "pcie", "tcp"}));
   auto* size = app.add_option("--size", settings.size, "bytes");
   app.add_option("--rounds", settings.rounds, "samples")->check(CLI::Range(100, 100'000'000));
@@ -329,6 +350,7 @@ int main(int argc, char** argv) {
   if (what == "all") {
     run(put_sync, with("hccs", 8));
     run(put_sync, with("hccs", 4096));
+    run(fetch_add, with("hccs", 8));
     run(put_async, with("hccs", 8));
     run(put_large, with("hccs", 16U << 20U));
     run(put_large, with("pcie", 16U << 20U));
@@ -337,6 +359,8 @@ int main(int argc, char** argv) {
     run(lookup, settings);
   } else if (what == "put_sync") {
     run(put_sync, settings);
+  } else if (what == "fetch_add") {
+    run(fetch_add, settings);
   } else if (what == "put_async") {
     run(put_async, settings);
   } else if (what == "put_large") {
