@@ -110,7 +110,7 @@ void Memory::lose() {
 
 bool Memory::moved(std::size_t index) const {
   const Slot& state = states_[index];
-  if (state.use != Use::written) return false;
+  if (lost_ || state.use != Use::written) return false;  // whatever lands at the dead, nobody vouches for it
   const std::size_t size = state.incoming->size();
   return signal(index) != state.signal ||
          difference(slot(index) + state.offset, state.expected.data() + state.offset, size) < size;
