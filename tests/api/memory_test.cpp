@@ -280,6 +280,10 @@ TEST_CASE("S9 memory that its owner unmapped is refused by name, and the link st
   for (int round = 0; round < 3; ++round) {
     CHECK(code_of(world[0].put_sync(mine.data, remote.at(0), 4 * k_page_bytes)) == ErrorCode::memory_unmapped);
     CHECK(code_of(world[0].get_sync(mine.data, remote.at(k_page_bytes), 8)) == ErrorCode::memory_unmapped);
+    auto signal = world[0].put_with_signal(mine.data, remote.at(0), 8, {.word = remote.at(k_page_bytes), .value = 1});
+    require_ok(signal);
+    CHECK(code_of(signal->wait()) == ErrorCode::memory_unmapped);
+    CHECK(code_of(world[0].fetch_add_sync(remote.at(k_page_bytes), 1)) == ErrorCode::memory_unmapped);
     require_ok(world[0].put_sync(mine.data, remote.at(0), k_page_bytes));  // what is still there
   }
   CHECK(world[0].counters().link_failures == 0);

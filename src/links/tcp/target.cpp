@@ -210,6 +210,8 @@ Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body)
   if (const auto address = reinterpret_cast<std::uint64_t>(place->data); address % k_word_bytes != 0) {
     return refuse(header.link_seq,
                   Error(ErrorCode::unaligned, {.address = address, .length = k_word_bytes, .limit = k_word_bytes}));
+  } else if (!place->owned && !memory::is_mapped(place->data, k_word_bytes)) {
+    return refuse(header.link_seq, Error(ErrorCode::memory_unmapped, {.address = address, .length = k_word_bytes}));
   }
   if (signal.add != 0) {
     memory::add_word(*place->device, place->data, signal.value);
