@@ -124,6 +124,7 @@ enum class Stage : std::uint8_t {
   barrier = 12,
   bind = 13,
   shutdown = 14,
+  group = 20,  ///< making a group, or a call on one
 };
 
 /// Plain numbers about one failure; a field that does not apply is 0 (rank: k_no_rank, entry: k_no_entry).

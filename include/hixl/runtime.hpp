@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <hixl/group.hpp>
 #include <hixl/inspect.hpp>
 #include <hixl/memory.hpp>
 #include <hixl/options.hpp>
@@ -166,6 +167,16 @@ class Runtime {
   /// The same without blocking.
   [[nodiscard]] Result<void> barrier_async(std::span<const Rank> ranks, Timeout timeout,
                                            void (*done)(void* context, const Result<void>& result), void* context);
+  /// Makes a group of `ranks`, which all of them do with the same list, in the same order, and the same options.
+  /// Duplicates, own rank missing, nobody, no such rank: INVALID_ARGUMENT or RANK_OUT_OF_RANGE. A member that means
+  /// another list or other options: INVALID_ARGUMENT naming it. DEADLINE_EXCEEDED names the missing, PEER_LOST the
+  /// dead one. At most 4 096 ranks. Blocking.
+  [[nodiscard]] Result<Group> create_group(std::span<const Rank> ranks, const GroupOptions& options = {},
+                                           Timeout timeout = k_default_timeout);
+  /// The same without blocking.
+  [[nodiscard]] Result<void> create_group_async(std::span<const Rank> ranks, const GroupOptions& options,
+                                                Timeout timeout, void (*done)(void* context, Result<Group>&& group),
+                                                void* context);
 
   // ---- seeing inside ----
   [[nodiscard]] Counters counters() const;

@@ -20,6 +20,9 @@ struct OpOptions {
   Callback callback{};               ///< with a callback the slot frees itself at the end
   std::uint64_t user_data = 0;       ///< handed to the callback and the queue
   CompletionQueue* queue = nullptr;  ///< the end is put there too; BUSY when all its places are taken
+  /// Kinds that this operation may take. TRANSPORT_UNAVAILABLE when none of them is in use here, or when it is known
+  /// that none reaches the rank.
+  LinkSet links{};
 };
 
 /// Entries of one batch; a larger one is INVALID_ARGUMENT. Each costs about 100 bytes until the batch has ended.

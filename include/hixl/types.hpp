@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 
 #include <hixl/error.hpp>
@@ -18,6 +19,27 @@ enum class LinkKind : std::uint8_t { hccs = 0, pcie = 1, roce = 2, ub = 3, tcp =
 inline constexpr std::size_t k_link_kinds = 6;
 [[nodiscard]] std::string_view name(LinkKind kind) noexcept;         ///< "hccs"
 [[nodiscard]] std::string_view description(LinkKind kind) noexcept;  ///< "hccs (emulated: shared memory)"
+
+/// Kinds that may be used for something. Empty stands for all.
+class LinkSet {
+ public:
+  constexpr LinkSet() noexcept = default;
+  constexpr LinkSet(std::initializer_list<LinkKind> kinds) noexcept {
+    for (const LinkKind kind : kinds) add(kind);
+  }
+  constexpr void add(LinkKind kind) noexcept { bits_ |= bit(kind); }
+  [[nodiscard]] constexpr bool empty() const noexcept { return bits_ == 0; }
+  [[nodiscard]] constexpr bool allows(LinkKind kind) const noexcept { return empty() || (bits_ & bit(kind)) != 0; }
+  /// Bit i is the kind of number i.
+  [[nodiscard]] constexpr std::uint8_t bits() const noexcept { return bits_; }
+  friend constexpr bool operator==(LinkSet, LinkSet) noexcept = default;
+
+ private:
+  [[nodiscard]] static constexpr std::uint8_t bit(LinkKind kind) noexcept {
+    return static_cast<std::uint8_t>(1U << static_cast<unsigned>(kind));
+  }
+  std::uint8_t bits_ = 0;
+};
 
 /// What a region's bytes live on.
 enum class MemoryKind : std::uint8_t {

@@ -81,6 +81,8 @@ std::string_view stage_name(Stage stage) noexcept {
       return "bind";
     case Stage::shutdown:
       return "shutdown";
+    case Stage::group:
+      return "group";
   }
   return "unknown";
 }

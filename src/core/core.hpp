@@ -6,7 +6,7 @@
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
 // (many ranges in one operation), core_atomic.cpp (atomics both ways), core_order.cpp (fence, flush, quiet),
 // core_lane.cpp (express lane), core_memory.cpp (regions), core_calls.cpp (exchange, deregister, barrier, looking
-// inside), core_wait.cpp (ends and who is told).
+// inside), core_group.cpp (groups), core_wait.cpp (ends and who is told).
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include "core/self_actor.hpp"
 #include "core/waiting.hpp"
 #include "group/barrier.hpp"
+#include "group/formation.hpp"
 #include "group/rendezvous.hpp"
 #include "group/store_server.hpp"
 #include "memory/private_pages.hpp"
@@ -83,7 +84,7 @@ class Core final : private peer::PeerListener,
     return post_order(peer::Operation::Kind::fence, rank, options);
   }
   [[nodiscard]] Result<void> transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote,
-                                           std::uint64_t size, Timeout timeout);
+                                           std::uint64_t size, Timeout timeout, LinkSet links = {});
   struct AtomicCall {
     links::Verb verb = links::Verb::atomic_add;
     std::uint64_t value = 0;
@@ -112,6 +113,16 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
                                      void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
+  /// Gives the group's name.
+  [[nodiscard]] Result<void> create_group(std::span<const Rank> ranks, const GroupOptions& options, Timeout timeout,
+                                          void (*done)(void*, const Result<std::uint64_t>&), void* context);
+  [[nodiscard]] Result<void> group_barrier(std::uint64_t name, Timeout timeout,
+                                           void (*done)(void*, const Result<void>&), void* context);
+  void close_group(std::uint64_t name);
+  /// TRANSPORT_UNAVAILABLE when this runtime uses none of them.
+  [[nodiscard]] Result<void> check_links(LinkSet links, Rank rank) const noexcept;
+  /// This core, until the program lets go of it; whoever may outlive that holds the pointer's place.
+  [[nodiscard]] std::shared_ptr<const std::atomic<Core*>> self() const noexcept { return door_; }
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
                                                   Timeout timeout);
   [[nodiscard]] Counters counters();
@@ -123,6 +134,7 @@ class Core final : private peer::PeerListener,
   /// FORKED in a forked child, STOPPED after stop began.
   [[nodiscard]] Result<void> admit() const noexcept;
   [[nodiscard]] bool forked() const noexcept { return mark_->forked(); }
+  [[nodiscard]] const std::shared_ptr<const ForkMark>& fork_mark() const noexcept { return mark_; }
   /// Null: not turned by hand.
   [[nodiscard]] const std::shared_ptr<runtime::HandTurn>& hand() const noexcept { return loop_->thread()->hand(); }
   [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
@@ -142,8 +154,10 @@ class Core final : private peer::PeerListener,
   void start_operation(peer::Operation& operation);
   [[nodiscard]] std::optional<Error> over_before_start(const peer::Operation& operation) const;
   void on_operation_end(peer::Operation& operation, const Result<void>& result) override;
-  void on_barrier(Rank from, const wire::Barrier& message) override;
-  void on_peer_down(Rank rank, const Error& why) override;
+  void on_barrier(peer::PeerLife from, const wire::Barrier& message) override;
+  void on_group_join(peer::PeerLife from, const wire::GroupJoin& message) override;
+  void on_group_answer(peer::PeerLife from, const wire::GroupAnswer& message) override;
+  void on_peer_down(peer::PeerLife who, peer::PeerEnd end, const Error& why) override;
   void on_same_host_count(std::size_t peers) override;
   void on_timer() override;  // steps of stopping, regions that wait to be released
 
@@ -184,7 +198,8 @@ class Core final : private peer::PeerListener,
                                                                      const AtomicCall& atomic);
   [[nodiscard]] bool lane_open(Rank rank) const noexcept;
   [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
-                                        std::uint64_t size, Timeout timeout);
+                                        std::uint64_t size, Timeout timeout, LinkSet links);
+  [[nodiscard]] Result<void> check_group(std::span<const Rank> ranks, const GroupOptions& options) const;
   /// STOPPED, BUSY: neither of its ends will be called.
   [[nodiscard]] Result<void> call(std::unique_ptr<LoopCall> call);
   /// The same for a question that must be answered: STOPPED only when the runtime's end is complete.
@@ -209,6 +224,8 @@ class Core final : private peer::PeerListener,
   /// Runs a piece of the program on the loop; what it throws is counted and goes no further.
   template <class Program>
   void tell(Program&& program) noexcept;
+  template <class Value>
+  struct Teller;  // function_call.hpp
   void callback_threw() noexcept;
 
   struct Release;
@@ -235,6 +252,8 @@ class Core final : private peer::PeerListener,
   memory::PrivatePages inline_bytes_;           // max_inline a slot
   std::unique_ptr<QueuePlace[]> queue_places_;  // a slot's; the poster's, then the loop's, as the operation
   memory::PostingOrder self_order_;
+  // Null when the program has let go. Relaxed would do: that and its calls are ordered by the program.
+  std::shared_ptr<std::atomic<Core*>> door_ = std::make_shared<std::atomic<Core*>>(this);
 
   // Loop, on cache lines of its own: callers read what is above with every post.
   alignas(64) Counters counters_{};
@@ -247,6 +266,7 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<peer::Directory> directory_;
   std::unique_ptr<SelfActor> self_;
   std::unique_ptr<group::BarrierActor> barrier_;
+  std::unique_ptr<group::FormationActor> formation_;
   struct UnixDoor;
   std::unique_ptr<UnixDoor> unix_door_;
   std::unique_ptr<runtime::Listener> unix_listener_;

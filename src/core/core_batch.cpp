@@ -38,6 +38,7 @@ Result<std::uint64_t> footprint(const Strided& strided, std::uint64_t address, s
 template <class Fill>
 Result<Request> Core::post_filled(Rank rank, const OpOptions& options, Fill&& fill) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  if (const auto usable = check_links(options.links, rank); !usable) return fail(usable.error());
   const auto deadline = deadline_of(options.timeout);
   if (!deadline) return fail(deadline.error());
   const auto acquired = requests_->acquire();
@@ -51,6 +52,7 @@ Result<Request> Core::post_filled(Rank rank, const OpOptions& options, Fill&& fi
   operation.plan.finish(operation.batch);
   operation.kind = peer::Operation::Kind::transfer;
   operation.rank = rank;
+  operation.links = options.links;
   operation.deadline = *deadline;
   return submit(operation, *acquired, options);
 }

@@ -7,37 +7,10 @@
 #include "base/assert.hpp"
 #include "base/log.hpp"
 #include "core/core.hpp"
+#include "core/function_call.hpp"
 #include "core/release.hpp"
 
 namespace hixl::core {
-
-namespace {
-
-/// A call made of two functions.
-template <class Run, class Refuse>
-class FunctionCall final : public LoopCall {
- public:
-  FunctionCall(Run run, Refuse refuse) : run_(std::move(run)), refuse_(std::move(refuse)) {}
-  void run() override { run_(); }
-  void refuse() override { refuse_(); }
-
- private:
-  Run run_;
-  Refuse refuse_;
-};
-
-template <class Run, class Refuse>
-std::unique_ptr<LoopCall> make_call(Run run, Refuse refuse) {
-  return std::make_unique<FunctionCall<Run, Refuse>>(std::move(run), std::move(refuse));
-}
-
-template <class Done>
-Result<void> check_done(Done* done) {
-  if (done != nullptr) return {};
-  return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
-}
-
-}  // namespace
 
 // ---- memory ----
 
@@ -251,15 +224,7 @@ Result<void> Core::barrier(std::span<const Rank> ranks, Timeout timeout, void (*
   }
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
-  struct Entered {
-    Core& core;
-    void (*done)(void*, const Result<void>&);
-    void* context;
-    static void end(void* at, const Result<void>& result) {
-      const std::unique_ptr<Entered> self(static_cast<Entered*>(at));
-      self->core.tell([&] { self->done(self->context, result); });
-    }
-  };
+  using Entered = Teller<Result<void>>;
   auto entered = std::make_unique<Entered>(Entered{*this, done, context});
   const Error stopped(ErrorCode::stopped, {.stage = Stage::barrier});
   const auto begun = call(make_call(

@@ -26,20 +26,23 @@ RemoteAddress advanced(RemoteAddress address, std::uint64_t bytes) noexcept {
 }  // namespace
 
 Result<void> Core::transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
-                                 Timeout timeout) {
+                                 Timeout timeout, LinkSet links) {
   if (const auto admitted = admit(); !admitted) return admitted;
   if (timeout < Timeout{} && timeout != k_default_timeout) {
     return fail(ErrorCode::invalid_argument, {.rank = remote.rank, .stage = Stage::options});
   }
   if (timeout == Timeout{}) {
     // Over before it began, whichever way it would have taken.
+  } else if (!links.allows(LinkKind::hccs)) {
+    // The lanes are those of window links.
   } else if (size <= k_lane_bytes_max) {
     if (auto done = try_lane(verb, local, remote, size)) return *done;
   } else if (!on_loop_thread() && lane_open(remote.rank)) {
-    return copy_along(verb, local, remote, size, timeout);
+    return copy_along(verb, local, remote, size, timeout, links);
   }
-  return post_and_wait(
-      timeout, [&](Timeout left) { return post(verb, local, remote, size, nullptr, OpOptions{.timeout = left}); });
+  return post_and_wait(timeout, [&](Timeout left) {
+    return post(verb, local, remote, size, nullptr, OpOptions{.timeout = left, .links = links});
+  });
 }
 
 bool Core::lane_open(Rank rank) const noexcept {
@@ -50,7 +53,7 @@ bool Core::lane_open(Rank rank) const noexcept {
 /// A long sync transfer: the caller would only wait, so it copies one part in short stays while a copy engine copies
 /// the other. What the lane does not take goes the ordinary way.
 Result<void> Core::copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
-                              Timeout timeout) {
+                              Timeout timeout, LinkSet links) {
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   // The whole range is checked before the first byte moves.
@@ -62,7 +65,8 @@ Result<void> Core::copy_along(TransferVerb verb, const void* local, const Remote
   const auto* bytes = static_cast<const std::byte*>(local);
   const auto time_left = [&] { return std::max<Duration>(*deadline - loop_->port().now(), Duration{}); };
   const auto post_from = [&](std::uint64_t offset, std::uint64_t count, Timeout left) {
-    return post(verb, bytes + offset, advanced(remote, offset), count, nullptr, OpOptions{.timeout = left});
+    return post(verb, bytes + offset, advanced(remote, offset), count, nullptr,
+                OpOptions{.timeout = left, .links = links});
   };
   std::uint64_t mine = size;
   Request theirs;

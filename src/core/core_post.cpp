@@ -154,6 +154,7 @@ void Core::fetch_slot(std::uint32_t slot) noexcept {
 Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAddress& remote, std::uint64_t size,
                            const Signal* signal, const OpOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
+  if (const auto usable = check_links(options.links, remote.rank); !usable) return fail(usable.error());
   const auto acquired = requests_->acquire();
   if (!acquired) return fail(acquired.error());
   fetch_slot(acquired->slot);
@@ -190,6 +191,7 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
   }
   operation.kind = peer::Operation::Kind::transfer;
   operation.rank = remote.rank;
+  operation.links = options.links;
   operation.deadline = *deadline;
   return {};
 }

@@ -141,6 +141,8 @@ Result<void> Core::build() {
   self_ = std::make_unique<SelfActor>(*loop_, *regions_, *signals_, static_cast<peer::PeerListener&>(*this),
                                       options_.rank, self_order_);
   barrier_ = std::make_unique<group::BarrierActor>(*loop_, *directory_, options_.rank);
+  formation_ = std::make_unique<group::FormationActor>(*loop_, *directory_, *barrier_,
+                                                       peer::PeerLife{options_.rank, services_->incarnation});
   if (const auto listening = listen(); !listening) return fail(listening.error());
 
   const auto acquired = requests_->acquire();
@@ -237,11 +239,10 @@ void Core::on_mail(const runtime::Mail& mail) {
   }
 }
 
-void Core::on_barrier(Rank from, const wire::Barrier& message) { barrier_->on_barrier(from, message); }
-
-void Core::on_peer_down(Rank rank, const Error& why) {
-  log::info("rank {} is down: {}", rank, why.message());
-  barrier_->on_peer_down(rank);
+void Core::on_peer_down(peer::PeerLife who, peer::PeerEnd end, const Error& why) {
+  log::info("rank {} is down: {}", who.rank, why.message());
+  formation_->on_peer_down(who, end);
+  barrier_->on_peer_down(who, end);
 }
 
 /// No loop spins when the host runs more ranks than cores: it would take the time that the others need to answer.
@@ -260,6 +261,7 @@ void Core::teardown() {
   unix_listener_.reset();
   unix_door_.reset();
   if (directory_) directory_->release();
+  formation_.reset();
   barrier_.reset();
   membership_.reset();
   store_.reset();

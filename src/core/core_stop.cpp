@@ -36,6 +36,7 @@ void Core::stop_step() {
       if (membership_) membership_->leave();
       finish_joined(fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown}));
       self_->stop();
+      formation_->stop();
       barrier_->stop();
       signals_->close();
       directory_->stop(stop_deadline_);
@@ -89,6 +90,7 @@ void Core::close_hosted() {
   if (membership_) membership_->leave();
   finish_joined(fail(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::shutdown}));
   self_->stop();
+  formation_->stop();
   barrier_->stop();
   signals_->close();
   directory_->abort();
@@ -157,6 +159,7 @@ Result<void> Core::stop_and_join(Timeout timeout) {
 }
 
 void Core::let_go(std::unique_ptr<Core> core) {
+  core->door_->store(nullptr);
   if (!core->on_loop_thread() || core->life_ == Life::stopped) return;
   if (core->parts_.driver->own_thread()) {
     // This thread is in a callback of the core, and cannot wait for its own end.

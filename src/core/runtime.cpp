@@ -3,36 +3,13 @@
 // hixl::Runtime: the public shell over Core.
 #include <hixl/runtime.hpp>
 
+#include <algorithm>
+
 #include "core/core.hpp"
+#include "core/group_state.hpp"
+#include "core/wait_for.hpp"
 
 namespace hixl {
-
-namespace {
-
-/// Runs an asynchronous call and waits for it; WOULD_DEADLOCK where that could never end.
-template <class Value, class Start>
-Result<Value> wait_for(core::Core& core, Start&& start) {
-  if (core.forked()) return fail(ErrorCode::forked, {.rank = core.options().rank});
-  if (core.on_loop_thread()) return fail(ErrorCode::would_deadlock, {.rank = core.options().rank});
-  core::Waiting<Value> waiting;
-  if (const Result<void> started = start(&waiting); !started) return fail(started.error());
-  return waiting.wait(*core.loop().thread());
-}
-
-void store_result(void* context, const Result<void>& result) {
-  static_cast<core::Waiting<Result<void>>*>(context)->give(result);
-}
-
-void store_answers(void* context, std::vector<PeerAddresses>&& answers) {
-  static_cast<core::Waiting<std::vector<PeerAddresses>>*>(context)->give(std::move(answers));
-}
-
-Result<void> flatten(Result<Result<void>>&& result) {
-  if (!result) return fail(result.error());
-  return *result;
-}
-
-}  // namespace
 
 class Runtime::State {
  public:
@@ -115,8 +92,9 @@ Result<void> Runtime::copy_out(const Region& from, std::uint64_t offset, void* t
 }
 
 Result<void> Runtime::deregister(const Region& region, Timeout timeout) {
-  return flatten(wait_for<Result<void>>(
-      *state_->core, [&](void* waiting) { return state_->core->deregister(region, timeout, store_result, waiting); }));
+  return core::flatten(core::wait_for<Result<void>>(*state_->core, [&](void* waiting) {
+    return state_->core->deregister(region, timeout, core::store_result, waiting);
+  }));
 }
 
 Result<void> Runtime::deregister_async(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
@@ -126,8 +104,8 @@ Result<void> Runtime::deregister_async(const Region& region, Timeout timeout, vo
 
 std::vector<PeerAddresses> Runtime::exchange(std::span<const Region> mine, std::span<const Rank> with,
                                              Timeout timeout) {
-  auto answers = wait_for<std::vector<PeerAddresses>>(*state_->core, [&](void* waiting) {
-    return state_->core->exchange(mine, with, timeout, store_answers, waiting);
+  auto answers = core::wait_for<std::vector<PeerAddresses>>(*state_->core, [&](void* waiting) {
+    return state_->core->exchange(mine, with, timeout, core::store_answers, waiting);
   });
   if (answers) return std::move(*answers);
   std::vector<PeerAddresses> refused;
@@ -257,8 +235,8 @@ Result<Request> Runtime::flush_async(Rank rank, const OpOptions& options) {
 Result<Request> Runtime::fence(Rank rank, const OpOptions& options) { return state_->core->post_fence(rank, options); }
 
 Result<void> Runtime::quiet(Timeout timeout) {
-  return flatten(wait_for<Result<void>>(
-      *state_->core, [&](void* waiting) { return state_->core->quiet(timeout, store_result, waiting); }));
+  return core::flatten(core::wait_for<Result<void>>(
+      *state_->core, [&](void* waiting) { return state_->core->quiet(timeout, core::store_result, waiting); }));
 }
 
 Result<void> Runtime::quiet_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {
@@ -266,13 +244,65 @@ Result<void> Runtime::quiet_async(Timeout timeout, void (*done)(void*, const Res
 }
 
 Result<void> Runtime::barrier(Timeout timeout, std::span<const Rank> ranks) {
-  return flatten(wait_for<Result<void>>(
-      *state_->core, [&](void* waiting) { return state_->core->barrier(ranks, timeout, store_result, waiting); }));
+  return core::flatten(core::wait_for<Result<void>>(*state_->core, [&](void* waiting) {
+    return state_->core->barrier(ranks, timeout, core::store_result, waiting);
+  }));
 }
 
 Result<void> Runtime::barrier_async(std::span<const Rank> ranks, Timeout timeout,
                                     void (*done)(void*, const Result<void>&), void* context) {
   return state_->core->barrier(ranks, timeout, done, context);
+}
+
+namespace {
+
+/// A create call under way: what its Group will hold.
+struct Creation {
+  std::vector<Rank> ranks;
+  GroupOptions options;
+  core::Core* core;
+  void (*done)(void*, Result<Group>&&);
+  void* context;
+};
+
+void store_group(void* context, Result<Group>&& group) {
+  static_cast<core::Waiting<Result<Group>>*>(context)->give(std::move(group));
+}
+
+}  // namespace
+
+Result<Group> Runtime::create_group(std::span<const Rank> ranks, const GroupOptions& options, Timeout timeout) {
+  auto group = core::wait_for<Result<Group>>(
+      *state_->core, [&](void* waiting) { return create_group_async(ranks, options, timeout, store_group, waiting); });
+  if (!group) return fail(group.error());
+  return std::move(*group);
+}
+
+Result<void> Runtime::create_group_async(std::span<const Rank> ranks, const GroupOptions& options, Timeout timeout,
+                                         void (*done)(void*, Result<Group>&&), void* context) {
+  if (done == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+  auto creation =
+      std::make_unique<Creation>(Creation{{ranks.begin(), ranks.end()}, options, state_->core.get(), done, context});
+  const auto begun = state_->core->create_group(
+      ranks, options, timeout,
+      [](void* at, const Result<std::uint64_t>& name) {
+        const std::unique_ptr<Creation> made(static_cast<Creation*>(at));
+        if (!name) return made->done(made->context, fail(name.error()));
+        auto state = std::make_unique<Group::State>();
+        state->mark = made->core->fork_mark();
+        state->door = made->core->self();
+        state->name = *name;
+        state->sorted = made->ranks;
+        std::sort(state->sorted.begin(), state->sorted.end());
+        const auto self = std::find(made->ranks.begin(), made->ranks.end(), made->core->options().rank);
+        state->place = static_cast<Rank>(self - made->ranks.begin());
+        state->ranks = std::move(made->ranks);
+        state->options = made->options;
+        made->done(made->context, Group(std::move(state)));
+      },
+      creation.get());
+  if (begun) static_cast<void>(creation.release());  // by its end
+  return begun;
 }
 
 Counters Runtime::counters() const { return state_->core->counters(); }

@@ -8,6 +8,14 @@
 
 namespace hixl::peer {
 
+/// One life of a rank.
+struct PeerLife {
+  Rank rank = k_no_rank;
+  Incarnation incarnation = 0;
+};
+/// What has ended with a peer: our session with it alone, or the life behind it too.
+enum class PeerEnd : std::uint8_t { session, life };
+
 class AddressWatcher {
  public:
   /// The rank lives there now: once soon after watch() if it is known, and at every change.

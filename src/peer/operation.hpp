@@ -96,6 +96,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   alignas(k_cache_line_bytes) std::uint32_t slot = 0;
   Rank rank = k_no_rank;
   Kind kind = Kind::transfer;
+  LinkSet links{};          ///< kinds that it may take
   std::uint64_t place = 0;  ///< in the order of posting: see memory::PostingOrder
   Instant deadline{};
   Entry single{};
@@ -147,6 +148,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     single = {};
     signal = {};
     if (kind == Kind::atomic) atomic = {};
+    links = {};
     kind = Kind::transfer;
     place = 0;
     op_id = 0;

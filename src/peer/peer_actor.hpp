@@ -151,13 +151,16 @@ class PeerActor final : private LinkActorEvents,
   void finish_orders();
 
   // ---- reach (peer_reach.cpp) ----
-  [[nodiscard]] Result<void> check_reach_of(RegionKey key, bool words);
+  [[nodiscard]] Result<void> check_reach_of(RegionKey key, bool words, LinkSet kinds);
   [[nodiscard]] Result<void> check_reach(const Operation& operation);
-  void warn_of_tcp(const wire::RegionDescriptor& region);
+  void warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds);
   /// What an attempt needs of its link.
   enum class Need : std::uint8_t { bytes, word, word_at_target };
-  /// The link that an attempt on a region takes now; null: none that stands, or it has no credit.
-  [[nodiscard]] LinkActor* choose(RegionKey region, Need need) noexcept;
+  /// The link, of these kinds, that an attempt on a region takes now; null: none that stands, or it has no credit.
+  [[nodiscard]] LinkActor* choose(RegionKey region, Need need, LinkSet kinds) noexcept;
+  [[nodiscard]] bool unreachable_by(LinkSet kinds) const noexcept;
+  [[nodiscard]] Error unreachable() const noexcept;
+  void end_unreachable();
 
   // ---- atomics (peer_atomic.cpp) ----
   enum class Verdict : std::uint8_t { settled, again };

@@ -55,7 +55,15 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
       break;
     case wire::FrameType::barrier:
       if (wire::Barrier message; (understood = decode_body(body, message)))
-        services_.listener.on_barrier(rank_, message);
+        services_.listener.on_barrier({rank_, incarnation_}, message);
+      break;
+    case wire::FrameType::group_join:
+      if (wire::GroupJoin message; (understood = decode_body(body, message)))
+        services_.listener.on_group_join({rank_, incarnation_}, message);
+      break;
+    case wire::FrameType::group_answer:
+      if (wire::GroupAnswer message; (understood = decode_body(body, message)))
+        services_.listener.on_group_answer({rank_, incarnation_}, message);
       break;
     case wire::FrameType::bye:
       if (wire::Bye message; (understood = decode_body(body, message))) left_ = true;

@@ -41,6 +41,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   // No link ever stood because the system forbids the only kinds allowed: that is the reason, not the silence after it.
   const bool forbidden = best_up() == nullptr && connect_error_.code == ErrorCode::transport_unavailable;
   const Error exchanges_end = forbidden ? connect_error_ : why;
+  const PeerLife who{rank_, incarnation_};
   if (was_active && why.code == ErrorCode::peer_lost) services_.counters.peers_lost += 1;
   log::info("rank {} to {}: session {} ends: {}", services_.rank, rank_, session_, why.message());
   session_active_ = false;
@@ -75,7 +76,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   // Last, since the program may call us from there.
   tell_ends();
   if (over != Over::replaced) fail_exchanges(std::move(waiters), exchanges_end);
-  services_.listener.on_peer_down(rank_, why);
+  services_.listener.on_peer_down(who, over == Over::session ? PeerEnd::session : PeerEnd::life, why);
 }
 
 void PeerActor::release_life() {

@@ -20,20 +20,24 @@ bool serves(const links::LinkCaps& caps, const wire::RegionDescriptor& region, b
 
 /// Whether any kind that this runtime may use reaches the regions of an operation.
 Result<void> PeerActor::check_reach(const Operation& operation) {
-  if (operation.kind == Operation::Kind::atomic) return check_reach_of(operation.atomic.region, true);
+  if (unreachable_by(operation.links)) return fail(unreachable());
+  if (operation.kind == Operation::Kind::atomic) {
+    return check_reach_of(operation.atomic.region, true, operation.links);
+  }
   if (operation.signal.wanted) {
-    if (const auto reached = check_reach_of(operation.signal.region, true); !reached) return reached;
+    const auto reached = check_reach_of(operation.signal.region, true, operation.links);
+    if (!reached) return reached;
   }
   const Entry* before = nullptr;
   for (const Entry& entry : operation.entries()) {
     if (before != nullptr && before->region == entry.region) continue;
     before = &entry;
-    if (const auto reached = check_reach_of(entry.region, false); !reached) return reached;
+    if (const auto reached = check_reach_of(entry.region, false, operation.links); !reached) return reached;
   }
   return {};
 }
 
-Result<void> PeerActor::check_reach_of(RegionKey key, bool words) {
+Result<void> PeerActor::check_reach_of(RegionKey key, bool words, LinkSet kinds) {
   const auto known = known_.find(key.id);
   if (known == known_.end() || known->second.key != key) {
     // Posted in the moment in which the region, or the life that had published it, ended: nobody will ever serve it.
@@ -44,19 +48,61 @@ Result<void> PeerActor::check_reach_of(RegionKey key, bool words) {
   const ErrorDetail detail{
       .rank = rank_, .stage = Stage::remote_check, .address = region.base, .length = region.length};
   if (words && region.kind != MemoryKind::host) return fail(ErrorCode::unsupported, detail);  // no CPU's word
-  const bool served =
-      std::any_of(links_.begin(), links_.end(), [&](const auto& link) { return serves(link->caps(), region, words); });
+  const bool served = std::any_of(links_.begin(), links_.end(), [&](const auto& link) {
+    return kinds.allows(link->caps().kind) && serves(link->caps(), region, words);
+  });
   if (!served) return fail(ErrorCode::transport_unavailable, detail);
-  if (region.window_id == 0 && !words) warn_of_tcp(region);
+  if (region.window_id == 0 && !words) warn_of_tcp(region, kinds);
   return {};
 }
 
+/// Whether it is known that none of these kinds reaches the peer: the peer lives, since another kind stands, and each
+/// of these was refused by it or by this host.
+bool PeerActor::unreachable_by(LinkSet kinds) const noexcept {
+  if (kinds.empty() || !session_active_) return false;
+  bool another_stands = false;
+  for (const auto& link : links_) {
+    if (!kinds.allows(link->caps().kind)) {
+      another_stands = another_stands || link->up();
+      continue;
+    }
+    const bool down = link->state() == LinkActor::State::idle || link->state() == LinkActor::State::down;
+    const ErrorCode why = link->last_error.code;
+    const bool refused = why == ErrorCode::transport_unavailable ||
+                         (why == ErrorCode::connect_refused && link->caps().same_host_only) ||
+                         (why == ErrorCode::handshake_failed &&
+                          link->last_error.detail.limit == static_cast<std::uint64_t>(wire::RejectReason::kind_off));
+    if (!down || (!refused && (!address_known_ || reachable_by(*link)))) return false;
+  }
+  return another_stands;
+}
+
+Error PeerActor::unreachable() const noexcept {
+  return Error(ErrorCode::transport_unavailable,
+               {.rank = rank_, .stage = Stage::connect, .os_error = connect_error_.detail.os_error});
+}
+
+/// A kind turned out not to reach the peer: who may take no other is told, rather than left to its deadline.
+void PeerActor::end_unreachable() {
+  ends_held_ = true;
+  for (Operation* operation = open_.front(); operation != nullptr;) {
+    Operation* next = open_.next(*operation);
+    if (operation->kind == Operation::Kind::transfer && operation->live == 0 && unreachable_by(operation->links)) {
+      end(*operation, unreachable());
+    }
+    operation = next;
+  }
+  ends_held_ = false;
+  pump_later();
+}
+
 /// Once: memory outside windows is on this host, and no kind for this host reaches it.
-void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region) {
+void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds) {
   if (services_.warned_window || !process_known_) return;
   bool have_host_kind = false;
   Error refusal(ErrorCode::unsupported);
   for (const auto& link : links_) {
+    if (!kinds.allows(link->caps().kind)) continue;  // not wanted
     have_host_kind = have_host_kind || link->caps().same_host_only;
     if (!link->caps().same_host_only || !serves(link->caps(), region, false)) continue;
     // One that stands, or was never said to be impossible here, will do.
@@ -81,9 +127,9 @@ void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region) {
                                              : " and cross-memory attach is refused (" + refusal.message() + ")");
 }
 
-LinkActor* PeerActor::choose(RegionKey region, Need need) noexcept {
+LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds) noexcept {
   for (const auto& link : links_) {
-    if (!link->up() || (need != Need::bytes && !link->caps().words)) continue;
+    if (!link->up() || !kinds.allows(link->caps().kind) || (need != Need::bytes && !link->caps().words)) continue;
     if (need == Need::word_at_target && link->caps().executed_by_initiator) continue;
     if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
     if (link->caps().host_memory_only) {

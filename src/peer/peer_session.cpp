@@ -162,6 +162,7 @@ void PeerActor::on_dial_failed(Dial& dial, const Error& error) {
   log::debug("rank {} to {}: {}", services_.rank, rank_, connect_error_.message());
   end_dial();
   back_off(*link, services_.timing.backoff);
+  end_unreachable();
 }
 
 void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
@@ -230,6 +231,7 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
   }
   link->failures += 1;
   back_off(*link, at_least);
+  end_unreachable();
 }
 
 void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {

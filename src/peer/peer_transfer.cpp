@@ -69,7 +69,8 @@ bool PeerActor::post_returned() {
   // The first that can go, so that one whose region no link reaches yet does not hold up the others.
   for (std::size_t i = 0; i < returned_.size(); ++i) {
     const Returned item = returned_[i];
-    LinkActor* link = choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk));
+    LinkActor* link =
+        choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk), item.operation->links);
     if (link == nullptr || !number_atomic(*item.operation, *link)) continue;
     const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = returned_.erase(place);
@@ -78,8 +79,7 @@ bool PeerActor::post_returned() {
     if (answer == links::Answer::posted) note_asked(*item.operation, *link);
     if (answer != links::Answer::busy) return true;
     item.operation->returned += 1;
-    returned_.insert(after, item);
-    return false;
+    returned_.insert(after, item);  // its link is blocked now; another kind's chunk may go
   }
   return false;
 }
@@ -93,7 +93,7 @@ bool PeerActor::post_ready() {
       settle(*operation);
       return true;
     }
-    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes);
+    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes, operation->links);
     if (link == nullptr) {
       ready_.push_back(*operation);
       continue;
@@ -114,7 +114,7 @@ bool PeerActor::post_ready() {
     static_cast<ListNode<ReadyTag>&>(*operation).unlink();
     ready_.push_front(*operation);
     if (!more) ready_count_ += 1;
-    return false;
+    return true;  // its link is blocked now, so this does not come again; another kind's operation may go
   }
   return false;
 }

@@ -22,9 +22,11 @@ class PeerListener {
  public:
   /// The operation has ended, once; its slot may be reused when this returns.
   virtual void on_operation_end(Operation& operation, const Result<void>& result) = 0;
-  virtual void on_barrier(Rank from, const wire::Barrier& message) = 0;
-  /// A life of the rank is over for us: died, left, replaced, or its lease ended.
-  virtual void on_peer_down(Rank rank, const Error& why) = 0;
+  virtual void on_barrier(PeerLife from, const wire::Barrier& message) = 0;
+  virtual void on_group_join(PeerLife from, const wire::GroupJoin& message) = 0;
+  virtual void on_group_answer(PeerLife from, const wire::GroupAnswer& message) = 0;
+  /// A life of the rank is over for us: died, left, replaced (life), or its lease ended (session).
+  virtual void on_peer_down(PeerLife who, PeerEnd end, const Error& why) = 0;
   /// A peer proved that it shares this host (or no longer does).
   virtual void on_same_host_count(std::size_t peers) = 0;
 

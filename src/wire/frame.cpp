@@ -36,6 +36,8 @@ bool known(FrameType type) noexcept {
     case FrameType::exchange_ack:
     case FrameType::barrier:
     case FrameType::bye:
+    case FrameType::group_join:
+    case FrameType::group_answer:
     case FrameType::hccs_offer:
     case FrameType::hccs_ready:
     case FrameType::window_request:

@@ -32,7 +32,7 @@ enum class FrameType : std::uint8_t {
   atomic = 16, atomic_result = 17,
   fence_request = 20, fence_answer = 21,
   ping = 30, pong = 31,
-  exchange = 40, exchange_ack = 41, barrier = 42, bye = 43,
+  exchange = 40, exchange_ack = 41, barrier = 42, bye = 43, group_join = 44, group_answer = 45,
   hccs_offer = 50, hccs_ready = 51, window_request = 52, window = 53,
   window_drop = 54,  ///< body: WindowRequest
   pcie_offer = 60, pcie_ready = 61, pcie_proof = 62,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages among members: exchange of region descriptors and its acknowledgement, barrier, bye.
+// Messages among members: exchange of region descriptors and its acknowledgement, barrier,
+// making of groups, bye.
 #include "wire/codec.hpp"
 #include "wire/messages.hpp"
 
@@ -25,7 +26,12 @@ static bool valid(const Exchange& m) noexcept {
   return true;
 }
 static bool valid(const ExchangeAck& m) noexcept { return m.number != 0; }
-static bool valid(const Barrier& m) noexcept { return m.number != 0 && m.repeat <= 1; }
+static bool valid(const Barrier& m) noexcept { return m.note <= BarrierNote::gone && known_error_code(m.code); }
+static bool valid(const GroupJoin& m) noexcept { return m.note <= JoinNote::probe; }
+/// Made groups have a name and members; what was not made has neither.
+static bool valid(const GroupAnswer& m) noexcept {
+  return known_error_code(m.code) && (m.group != 0) == (m.code == 0) && (m.group != 0) == !m.incarnations.empty();
+}
 static bool valid(const Bye& m) noexcept { return known_error_code(m.code); }
 
 template <class Code>
@@ -43,7 +49,18 @@ void fields(Code& code, typename Code::template Field<ExchangeAck>& m) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Barrier>& m) {
-  code(m.group, m.number, m.repeat);
+  code(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code);
+  code.list(m.ranks, k_rank_words_max, sizeof(std::uint64_t));
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<GroupJoin>& m) {
+  code(m.note, m.tag, m.call, m.list, m.options);
+}
+template <class Code>
+void fields(Code& code, typename Code::template Field<GroupAnswer>& m) {
+  code(m.tag, m.call, m.group, m.code, m.rank);
+  code.list(m.ranks, k_rank_words_max, sizeof(std::uint64_t));
+  code.list(m.incarnations, k_group_size_max, sizeof(std::uint64_t));
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Bye>& m) {
@@ -53,6 +70,8 @@ void fields(Code& code, typename Code::template Field<Bye>& m) {
 HIXL_WIRE_DEFINE(Exchange)
 HIXL_WIRE_DEFINE(ExchangeAck)
 HIXL_WIRE_DEFINE(Barrier)
+HIXL_WIRE_DEFINE(GroupJoin)
+HIXL_WIRE_DEFINE(GroupAnswer)
 HIXL_WIRE_DEFINE(Bye)
 
 }  // namespace hixl::wire

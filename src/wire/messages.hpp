@@ -170,10 +170,53 @@ struct Exchange {
 struct ExchangeAck {
   std::uint64_t number = 0;
 };
+/// A set of ranks: bit r % 64 of word r / 64.
+inline constexpr std::size_t k_rank_words_max = k_world_size_max / 64;
+/// What a barrier message says. The collector of a group is its lowest rank.
+enum class BarrierNote : std::uint8_t {
+  arrived = 0,   ///< to the collector: this life has entered `number`; 1: it is new to the group, and asks which it is
+  ask = 1,       ///< the same, and an answer is wanted
+  next = 2,      ///< from the collector: `number` is the one being collected, `ranks` have entered it
+  released = 3,  ///< from the collector: everybody has entered `number`
+  lost = 4,      ///< from the collector: calls up to `call` end with `code` and `rank`; to it: that life has ended
+  poll = 5,      ///< which number have you entered?
+  entered = 6,   ///< the answer to a poll
+  gone = 7,      ///< the sender is not in that group, or no longer
+};
 struct Barrier {
-  std::uint64_t group = 0;   ///< hash of the sorted ranks
-  std::uint64_t number = 0;  ///< this group's barriers, from 1
-  std::uint8_t repeat = 0;   ///< 1: sent again because nothing came back; whoever has entered answers with its own
+  std::uint64_t group = 0;   ///< made groups: drawn at their creation, top bit set. Others: hash of the sorted ranks
+  std::uint64_t number = 0;  ///< this group's barriers, from 1; 0: none
+  std::uint64_t call = 0;    ///< the member's count of barrier calls in this group
+  BarrierNote note = BarrierNote::arrived;
+  Rank rank = 0;                     ///< of `lost`
+  std::uint64_t incarnation = 0;     ///< of `lost`
+  std::uint16_t code = 0;            ///< ErrorCode of `lost`
+  std::vector<std::uint64_t> ranks;  ///< of `next`
+};
+
+/// Members of a group that is made: an answer to all of them fits one frame.
+inline constexpr std::size_t k_group_size_max = 4'096;
+enum class JoinNote : std::uint8_t {
+  join = 0,      ///< to the collector: the sender's create call is open; an answer is wanted
+  withdraw = 1,  ///< to the collector: that call has ended
+  probe = 2,     ///< to anybody: is such a call open at your side?
+};
+/// One member's wish to make a group. Members have to agree on all but `call`.
+struct GroupJoin {
+  JoinNote note = JoinNote::join;
+  std::uint32_t tag = 0;      ///< tells creates apart that are open at once
+  std::uint64_t call = 0;     ///< the sender's count of create calls
+  std::uint64_t list = 0;     ///< hash of the ranks in their order
+  std::uint64_t options = 0;  ///< hash of the options
+};
+struct GroupAnswer {
+  std::uint32_t tag = 0;
+  std::uint64_t call = 0;                   ///< of the receiver
+  std::uint64_t group = 0;                  ///< name of the group that was made; 0: none
+  std::uint16_t code = 0;                   ///< ErrorCode; BUSY: not yet, `ranks` are there
+  Rank rank = 0;                            ///< whom the error is about
+  std::vector<std::uint64_t> ranks;         ///< who is there
+  std::vector<std::uint64_t> incarnations;  ///< of all members, in the group's order
 };
 struct Bye {
   std::uint16_t code = 0;    ///< ErrorCode: ok for an ordered leave
@@ -215,8 +258,8 @@ struct PcieProof {
 
 #define HIXL_WIRE_MESSAGES(X)                                                                                       \
   X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
-  X(Exchange) X(ExchangeAck) X(Barrier) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody)              \
-  X(AtomicBody) X(AtomicResult)
+  X(Exchange) X(ExchangeAck) X(Barrier) X(GroupJoin) X(GroupAnswer) X(Bye)                                           \
+  X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody) X(AtomicBody) X(AtomicResult)
 #define HIXL_WIRE_PCIE_MESSAGES(X) X(PcieOffer) X(PcieReady) X(PcieProof)
 
 #define HIXL_WIRE_DECLARE(Message)                            \

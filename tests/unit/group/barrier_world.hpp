@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Many BarrierActors on one loop with a clock of their own, joined by a control plane that delays, loses and doubles.
-// Beside them an observer who knows what every life of every rank has said (invariant S8).
+// Many BarrierActors, with the FormationActors beside them, on one loop with a clock of their own, joined by a control
+// plane that delays, loses and doubles. Beside them an observer who knows what every life of every rank has said (S8).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/random.hpp"
-#include "group/barrier.hpp"
+#include "group/formation.hpp"
 
 namespace hixl::group::test {
 
@@ -39,6 +39,7 @@ struct Faults {
   std::uint32_t drop_per_mille = 0;
   std::uint32_t double_per_mille = 0;
   std::uint32_t full_per_mille = 0;  // send_control answers false
+  std::optional<Rank> cut_off{};     // nothing reaches it or comes from it
 };
 
 /// One barrier call of one rank.
@@ -50,6 +51,12 @@ struct Call {
   int times_ended = 0;
   Result<void> result{};
 };
+/// One create call of one rank.
+struct CreateCall {
+  int times_ended = 0;
+  Result<std::uint64_t> result = fail(ErrorCode::busy);
+  [[nodiscard]] bool ended() const { return times_ended > 0; }
+};
 
 class BarrierWorld {
  public:
@@ -57,7 +64,7 @@ class BarrierWorld {
       : faults(with), random(seed), loop_(port_, seed, 64) {
     for (Rank rank = 0; rank < ranks; ++rank) {
       nodes_.push_back(std::make_unique<Node>(*this, rank));
-      nodes_.back()->actor.emplace(loop_, *nodes_.back(), rank);
+      nodes_.back()->born(loop_);
       nodes_.back()->known_life.assign(ranks, 1);
     }
   }
@@ -72,6 +79,42 @@ class BarrierWorld {
     CHECK_FALSE(call->ended);  // never inline
     return *call;
   }
+  Call& enter_group(Rank rank, std::uint64_t name, Duration time) {
+    auto& call = calls_.emplace_back(std::make_unique<OpenCall>());
+    call->world = this;
+    call->rank = rank;
+    call->entered = now();
+    nodes_[rank]->actor->enter(name, {now() + time, &BarrierWorld::on_done, call.get()});
+    CHECK_FALSE(call->ended);
+    return *call;
+  }
+  CreateCall& create(Rank rank, std::vector<Rank> ranks, Duration time, std::uint64_t options = 0,
+                     std::uint32_t tag = 0) {
+    auto& call = creates_.emplace_back(std::make_unique<CreateCall>());
+    nodes_[rank]->formation->form({std::move(ranks), tag, options, now() + time,
+                                   [](void* context, const Result<std::uint64_t>& name) {
+                                     auto& ended = *static_cast<CreateCall*>(context);
+                                     ++ended.times_ended;
+                                     ended.result = name;
+                                   },
+                                   call.get()});
+    CHECK_FALSE(call->ended());
+    return *call;
+  }
+  /// All ranks of the list make a group; its name.
+  std::uint64_t make(const std::vector<Rank>& ranks) {
+    std::vector<CreateCall*> calls;
+    for (const Rank rank : ranks) calls.push_back(&create(rank, ranks, std::chrono::seconds(60)));
+    REQUIRE(run_until([&] { return std::all_of(calls.begin(), calls.end(), [](auto* c) { return c->ended(); }); },
+                      std::chrono::seconds(60)));
+    for (const CreateCall* call : calls) {
+      if (!call->result) FAIL(call->result.error().message());
+      REQUIRE(*call->result == *calls.front()->result);
+    }
+    return *calls.front()->result;
+  }
+  void close(Rank rank, std::uint64_t name) { nodes_[rank]->actor->close(name); }
+  [[nodiscard]] std::size_t groups(Rank rank) const { return nodes_[rank]->actor->groups(); }
   std::vector<Rank> all() const {
     std::vector<Rank> ranks(nodes_.size());
     for (Rank rank = 0; rank < ranks.size(); ++rank) ranks[rank] = rank;
@@ -82,17 +125,25 @@ class BarrierWorld {
   void restart(Rank rank) {
     Node& node = *nodes_[rank];
     ++node.life;
-    node.actor.emplace(loop_, node, rank);
+    node.born(loop_);
     for (auto& call : calls_) {
       if (call->rank == rank && !call->ended) call->ended = true;  // died with it
     }
     for (auto& other : nodes_) node.known_life[other->rank] = other->life;
     for (auto& other : nodes_) {
       if (other->rank == rank) continue;
-      post({.to = other->rank, .to_life = other->life, .from = rank, .from_life = node.life, .note = {}});
+      post({.to = other->rank, .to_life = other->life, .from = rank, .from_life = node.life, .type = {}, .body = {}});
     }
   }
-  void stop(Rank rank) { nodes_[rank]->actor->stop(); }
+  void stop(Rank rank) {
+    nodes_[rank]->formation->stop();
+    nodes_[rank]->actor->stop();
+  }
+
+  /// One rank alone learns that the present life of another is over.
+  void report_death(Rank dead, Rank to) {
+    nodes_[to]->actor->on_peer_down({dead, nodes_[dead]->life}, peer::PeerEnd::life);
+  }
 
   template <class Predicate>
   bool run_until(Predicate&& until, Duration time) {
@@ -116,8 +167,12 @@ class BarrierWorld {
   struct Node final : peer::ControlPlane {
     Node(BarrierWorld& in, Rank own) : world(in), rank(own) {}
     bool send_control(Rank to, wire::FrameType type, ConstBytes body) override {
-      CHECK(type == wire::FrameType::barrier);
-      return world.on_send(*this, to, body);
+      return world.on_send(*this, to, type, body);
+    }
+    void born(runtime::Loop& loop) {
+      formation.reset();
+      actor.emplace(loop, *this, rank);
+      formation.emplace(loop, *this, *actor, peer::PeerLife{rank, life});
     }
     BarrierWorld& world;
     Rank rank;
@@ -125,6 +180,7 @@ class BarrierWorld {
     std::vector<std::uint32_t> known_life;  // of every rank, as far as this one has heard
     std::map<std::pair<std::uint64_t, std::uint32_t>, std::uint64_t> said;  // (group, own life) → highest number
     std::optional<BarrierActor> actor;
+    std::optional<FormationActor> formation;
   };
   struct OpenCall : Call {
     BarrierWorld* world = nullptr;
@@ -134,7 +190,8 @@ class BarrierWorld {
     std::uint32_t to_life = 0;
     Rank from = 0;
     std::uint32_t from_life = 0;
-    std::optional<wire::Barrier> note;  // none: only the news of a new life
+    wire::FrameType type{};
+    std::vector<std::byte> body{};  // empty: only the news of a new life
   };
 
   static void on_done(void* context, const Result<void>& result) {
@@ -145,16 +202,24 @@ class BarrierWorld {
     call.left = call.world->now();
   }
 
-  bool on_send(Node& from, Rank to, ConstBytes body) {
-    wire::Barrier note;
-    REQUIRE(wire::decode_body(body, note));
-    ++notes_sent;
-    auto& said = from.said[{note.group, from.life}];
-    said = std::max(said, note.number);
+  bool on_send(Node& from, Rank to, wire::FrameType type, ConstBytes body) {
+    if (type == wire::FrameType::barrier) {
+      wire::Barrier note;
+      REQUIRE(wire::decode_body(body, note));
+      ++notes_sent;
+      using wire::BarrierNote;
+      // What a member says it has entered, and what the collector has released, which it has entered too.
+      if (note.note == BarrierNote::arrived || note.note == BarrierNote::ask || note.note == BarrierNote::entered ||
+          note.note == BarrierNote::released) {
+        auto& said = from.said[{note.group, from.life}];
+        said = std::max(said, note.number);
+      }
+    }
     if (random.chance(faults.full_per_mille)) return false;
+    if (faults.cut_off == from.rank || faults.cut_off == to) return true;
     // A connection is one between two lives: what was meant for a former life reaches nobody.
     if (from.known_life[to] != nodes_[to]->life || random.chance(faults.drop_per_mille)) return true;
-    const Parcel parcel{to, nodes_[to]->life, from.rank, from.life, note};
+    const Parcel parcel{to, nodes_[to]->life, from.rank, from.life, type, {body.begin(), body.end()}};
     post(parcel);
     if (random.chance(faults.double_per_mille)) post(parcel);
     return true;
@@ -167,10 +232,24 @@ class BarrierWorld {
     Node& to = *nodes_[parcel.to];
     if (to.life != parcel.to_life || nodes_[parcel.from]->life != parcel.from_life) return;
     if (to.known_life[parcel.from] < parcel.from_life) {
-      to.known_life[parcel.from] = parcel.from_life;
-      to.actor->on_peer_down(parcel.from);
+      const peer::PeerLife dead{parcel.from, std::exchange(to.known_life[parcel.from], parcel.from_life)};
+      to.formation->on_peer_down(dead, peer::PeerEnd::life);
+      to.actor->on_peer_down(dead, peer::PeerEnd::life);
     }
-    if (parcel.note) to.actor->on_barrier(parcel.from, *parcel.note);
+    const peer::PeerLife from{parcel.from, parcel.from_life};
+    if (parcel.type == wire::FrameType::barrier) {
+      to.actor->on_barrier(from, decoded<wire::Barrier>(parcel));
+    } else if (parcel.type == wire::FrameType::group_join) {
+      to.formation->on_join(from, decoded<wire::GroupJoin>(parcel));
+    } else if (parcel.type == wire::FrameType::group_answer) {
+      to.formation->on_answer(from, decoded<wire::GroupAnswer>(parcel));
+    }
+  }
+  template <class Message>
+  static Message decoded(const Parcel& parcel) {
+    Message message;
+    REQUIRE(wire::decode_body(parcel.body, message));
+    return message;
   }
   bool step(Instant end) {
     const Instant parcel_at = parcels_.empty() ? k_never : parcels_.begin()->first;
@@ -198,6 +277,7 @@ class BarrierWorld {
   runtime::Loop loop_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<OpenCall>> calls_;
+  std::vector<std::unique_ptr<CreateCall>> creates_;
   std::multimap<Instant, Parcel> parcels_;
 
  public:

@@ -153,7 +153,7 @@ TEST_CASE("bytes that are no frame end their own connection and no other") {
   bad_checksum.back() ^= std::byte{1};
   std::vector<std::byte> bad_body = frame_of(wire::FrameType::store_claim, wire::StoreLookup{1});
   const std::vector<std::byte> unclaimed = frame_of(wire::FrameType::store_lookup, wire::StoreLookup{1});
-  const std::vector<std::byte> foreign = frame_of(wire::FrameType::barrier, wire::Barrier{1, 2, 0});
+  const std::vector<std::byte> foreign = frame_of(wire::FrameType::barrier, wire::Barrier{});
   VirtualWorld world(7);
   StoreProcess store(world);
   MemberProcess member(world, 0);

@@ -144,8 +144,10 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
  private:
   friend class PeerWorld;
   void on_operation_end(Operation& operation, const Result<void>& result) override;
-  void on_barrier(Rank, const wire::Barrier&) override {}
-  void on_peer_down(Rank, const Error& why) override { downs.push_back(why.code); }
+  void on_barrier(PeerLife, const wire::Barrier&) override {}
+  void on_group_join(PeerLife, const wire::GroupJoin&) override {}
+  void on_group_answer(PeerLife, const wire::GroupAnswer&) override {}
+  void on_peer_down(PeerLife, PeerEnd, const Error& why) override { downs.push_back(why.code); }
   void on_same_host_count(std::size_t) override {}
   void watch(Rank other, AddressWatcher& watcher) override;
   void run() override;  // tells the watchers what they do not know yet

@@ -189,8 +189,19 @@ TEST_CASE("exchange") {
 
 TEST_CASE("group and window messages") {
   CHECK(!accepts<ExchangeAck>([](ExchangeAck& m) { m.number = 0; }));
-  CHECK(!accepts<Barrier>([](Barrier& m) { m.number = 0; }));
-  CHECK(!accepts<Barrier>([](Barrier& m) { m.repeat = 2; }));
+  CHECK(!accepts<Barrier>([](Barrier& m) { m.note = static_cast<BarrierNote>(8); }));
+  CHECK(!accepts<Barrier>([](Barrier& m) { m.code = 9999; }));
+  CHECK(!accepts<GroupJoin>([](GroupJoin& m) { m.note = static_cast<JoinNote>(3); }));
+  CHECK(!accepts<GroupAnswer>([](GroupAnswer& m) { m.code = 9999; }));
+  CHECK(!accepts<GroupAnswer>([](GroupAnswer& m) {
+    m.code = 0;
+    m.group = 1;
+    m.incarnations.clear();
+  }));
+  CHECK(!accepts<GroupAnswer>([](GroupAnswer& m) {
+    m.code = static_cast<std::uint16_t>(ErrorCode::busy);
+    m.group = 1;
+  }));
   CHECK(!accepts<HccsOffer>([](HccsOffer& m) { m.regions_max = 0; }));
   CHECK(!accepts<HccsOffer>([](HccsOffer& m) { m.regions_max = k_regions_max + 1; }));
   CHECK(!accepts<WindowRequest>([](WindowRequest& m) { m.window_id = 0; }));

@@ -141,7 +141,26 @@ inline void fill(Random& r, Exchange& m) {
   for (RegionDescriptor& region : m.regions) fill(r, region);
 }
 inline void fill(Random& r, ExchangeAck& m) { m = {r.identity()}; }
-inline void fill(Random& r, Barrier& m) { m = {r.next(), r.identity(), up_to<std::uint8_t>(r, 1)}; }
+inline std::vector<std::uint64_t> any_words(Random& r, std::uint64_t max) {
+  std::vector<std::uint64_t> words(r.below(max + 1));
+  for (std::uint64_t& word : words) word = r.next();
+  return words;
+}
+inline void fill(Random& r, Barrier& m) {
+  m = {r.next(),     r.next(), r.next(),    up_to<BarrierNote>(r, static_cast<std::uint64_t>(BarrierNote::gone)),
+       any<Rank>(r), r.next(), any_code(r), any_words(r, 20)};
+}
+inline void fill(Random& r, GroupJoin& m) {
+  m = {up_to<JoinNote>(r, static_cast<std::uint64_t>(JoinNote::probe)), any<std::uint32_t>(r), r.next(), r.next(),
+       r.next()};
+}
+inline void fill(Random& r, GroupAnswer& m) {
+  m = {any<std::uint32_t>(r), r.next(), 0, any_code(r), any<Rank>(r), any_words(r, 20), {}};
+  if (m.code != 0) return;
+  m.group = r.identity();
+  m.incarnations = any_words(r, 20);
+  m.incarnations.push_back(r.identity());
+}
 inline void fill(Random& r, Bye& m) { m = {any_code(r)}; }
 inline void fill(Random& r, HccsOffer& m) { m = {r.next(), from_1<std::uint32_t>(r, k_regions_max)}; }
 inline void fill(Random& r, HccsReady& m) { m = {r.next()}; }
@@ -200,7 +219,13 @@ inline auto tied(const RegionDescriptor& d) {
   return std::tie(d.key, d.token, d.base, d.length, d.rights, d.tag, d.window_id, d.window_offset, d.kind);
 }
 inline auto tied(const ExchangeAck& m) { return std::tie(m.number); }
-inline auto tied(const Barrier& m) { return std::tie(m.group, m.number, m.repeat); }
+inline auto tied(const Barrier& m) {
+  return std::tie(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code, m.ranks);
+}
+inline auto tied(const GroupJoin& m) { return std::tie(m.note, m.tag, m.call, m.list, m.options); }
+inline auto tied(const GroupAnswer& m) {
+  return std::tie(m.tag, m.call, m.group, m.code, m.rank, m.ranks, m.incarnations);
+}
 inline auto tied(const Bye& m) { return std::tie(m.code); }
 inline auto tied(const HccsOffer& m) { return std::tie(m.challenge, m.regions_max); }
 inline auto tied(const HccsReady& m) { return std::tie(m.challenge); }
