@@ -29,9 +29,9 @@ struct GroupOptions {
   std::uint32_t tag = 0;
 };
 
-/// Owner: the program. A group holds exactly the lives that made it: when one of them dies, barriers end with
-/// PEER_LOST, and the group is to be made again, with other members if need be. A group made again is another group;
-/// nothing of the earlier one reaches it.
+/// Owner: the program. A group holds exactly the lives that made it: when one of them dies, or counts as dead because
+/// its lease has ended, barriers end with PEER_LOST from then on, and the group is to be made again, with other members
+/// if need be. A group made again is another group; nothing of the earlier one reaches it.
 /// Threads: every function but moving may be called from any thread.
 /// Close: close() or destruction, never blocking. After it, or of an empty Group: INVALID_ARGUMENT. After the
 /// runtime's stop: STOPPED; a Group may outlive its runtime. In a forked child: FORKED, and destruction releases

@@ -120,6 +120,8 @@ void BarrierGroup::on_deadline(Open& open) {
   for (const Member& member : others_) {
     if (missing(member)) add_missing(detail, member.rank);
   }
+  // All have entered, and it is the collector's word that did not come.
+  if (detail.missing_count == 0 && !others_.empty()) add_missing(detail, others_[0].rank);
   if (&open == &calls_.front()) return end_first(fail(ErrorCode::deadline_exceeded, detail));
   place_.host.end(open.call, fail(ErrorCode::deadline_exceeded, detail));
   calls_.remove_if([&](const Open& call) { return &call == &open; });
@@ -227,10 +229,9 @@ void BarrierGroup::tell_next(const Member& member, std::uint64_t asked) {
 
 // ---- deaths ----
 
-void BarrierGroup::lose(Member& member, peer::PeerEnd end, ErrorCode code) {
-  // Nothing is owed to one that cannot be told any more.
-  const bool for_ever = end == peer::PeerEnd::life || closing_;
-  if (made() && for_ever && member.over == ErrorCode::ok) member.over = code;
+void BarrierGroup::lose(Member& member, ErrorCode code) {
+  // Also when only the session is over: across hosts a death is not seen in any other way.
+  if (made() && member.over == ErrorCode::ok) member.over = code;
   const Rank rank = member.rank;
   member.heard = member.call = member.failed_call = 0;
   if (!made()) member.life = 0;
@@ -264,9 +265,9 @@ void BarrierGroup::on_peer_down(peer::PeerLife who, peer::PeerEnd end) {
   Member* const member = find(who.rank);
   if (member == nullptr || (made() && member->life != who.incarnation)) return;
   if (end == peer::PeerEnd::life && std::exchange(member->ended, who.incarnation) == who.incarnation) return;
-  if (collects()) return lose(*member, end, ErrorCode::peer_lost);
+  if (collects()) return lose(*member, ErrorCode::peer_lost);
   if (member == &others_[0]) {
-    if (made() && end == peer::PeerEnd::life && member->over == ErrorCode::ok) member->over = ErrorCode::peer_lost;
+    if (made() && member->over == ErrorCode::ok) member->over = ErrorCode::peer_lost;
     entered_ = passed_;
     if (!calls_.empty()) end_first(fail(ErrorCode::peer_lost, {.rank = who.rank, .stage = Stage::barrier}));
     return;
@@ -315,12 +316,12 @@ void BarrierGroup::on_note(peer::PeerLife from, const wire::Barrier& note) {
       if (Member* const dead = find(note.rank); dead != nullptr && dead->ended != note.incarnation &&
                                                 (dead->life == note.incarnation || (!made() && dead->life == 0))) {
         dead->ended = note.incarnation;
-        lose(*dead, peer::PeerEnd::life, ErrorCode::peer_lost);
+        lose(*dead, ErrorCode::peer_lost);
       }
       return;
     case BarrierNote::gone:
       if (!made()) return;
-      if (collects()) return lose(*member, peer::PeerEnd::life, ErrorCode::peer_gone);
+      if (collects()) return lose(*member, ErrorCode::peer_gone);
       if (member != &others_[0]) return;
       if (member->over == ErrorCode::ok) member->over = ErrorCode::peer_gone;
       if (!calls_.empty()) end_first(fail(ErrorCode::peer_gone, {.rank = from.rank, .stage = Stage::barrier}));

@@ -85,7 +85,7 @@ class BarrierGroup final : public runtime::Timer {
 
   void on_arrived(Member& member, const wire::Barrier& note);
   void on_answer(Member& collector, const wire::Barrier& note);
-  void lose(Member& member, peer::PeerEnd end, ErrorCode code);
+  void lose(Member& member, ErrorCode code);
   void judge(const Error& error);
   void tell_verdict(const Member& member);
   void tell_next(const Member& member, std::uint64_t asked);

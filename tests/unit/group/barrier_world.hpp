@@ -141,8 +141,8 @@ class BarrierWorld {
   }
 
   /// One rank alone learns that the present life of another is over.
-  void report_death(Rank dead, Rank to) {
-    nodes_[to]->actor->on_peer_down({dead, nodes_[dead]->life}, peer::PeerEnd::life);
+  void report_death(Rank dead, Rank to, peer::PeerEnd end = peer::PeerEnd::life) {
+    nodes_[to]->actor->on_peer_down({dead, nodes_[dead]->life}, end);
   }
 
   template <class Predicate>

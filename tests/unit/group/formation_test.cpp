@@ -181,6 +181,23 @@ TEST_CASE("S8: a group holds the lives that made it, not those that come after")
   for (const Call* call : calls) CHECK(call->result.has_value());
 }
 
+TEST_CASE("a session that ends by lease is the end of a made group, for a barrier under way and all later ones") {
+  BarrierWorld world(3, 14);
+  const std::uint64_t name = world.make(world.all());
+  std::vector<Call*> calls{&world.enter_group(0, name, 60s), &world.enter_group(1, name, 60s)};
+  world.run_for(10ms);
+  world.report_death(2, 0, peer::PeerEnd::session);
+  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+  calls.push_back(&world.enter_group(1, name, 60s));
+  calls.push_back(&world.enter_group(2, name, 60s));  // it lives after all
+  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+  for (const Call* call : calls) {
+    REQUIRE_FALSE(call->result.has_value());
+    CHECK(call->result.error().code == ErrorCode::peer_lost);
+    CHECK(call->result.error().detail.rank == 2);
+  }
+}
+
 TEST_CASE("F28: destroyed and made again, nothing of the earlier group counts") {
   BarrierWorld world(4, 11);
   std::set<std::uint64_t> names;
