@@ -19,6 +19,11 @@
 //   lost                           counters().peers_lost
 //   fork                           the number of a child that holds copies of all descriptors until it is killed
 //   fill BYTES                     allocates regions of that size, and keeps them, until that fails; "N CODE"
+//   make FIRST LAST                makes a group of those ranks, LAST not among them
+//   barrier                        of that group; a failure is followed by the rank that it names
+//   send PLACE                     exchanges regions in the group, then puts a pattern seeded by this rank's place into
+//                                  the region of that member; ends with a barrier
+//   close                          of that group
 //   quit                           stops and ends with 0
 #include <fcntl.h>
 #include <sched.h>
@@ -41,6 +46,7 @@
 #include <hixl/runtime.hpp>
 
 #include "counting.hpp"
+#include "driven_group.hpp"
 #include "lines.hpp"
 #include "mirrored.hpp"
 #include "no_attach.hpp"
@@ -174,6 +180,8 @@ class DrivenRank {
     if (verb == "fork") return fork_idler();
     if (verb == "fill") return fill(number[0]);
     if (verb == "forbidden") return forbidden_ ? "yes" : "no";
+    const auto rank = [&number](std::size_t i) { return static_cast<Rank>(number[i]); };
+    if (auto done = group_.act(verb, rank(0), rank(1), *runtime_, region_, region_of_puts_)) return *done;
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
     return "no such verb";
   }
@@ -351,6 +359,7 @@ class DrivenRank {
   Region region_;
   Region region_of_puts_;
   std::map<Rank, RemoteRegion> remote_;
+  DrivenGroup group_;
 };
 
 const char* variable(const char* name) {
