@@ -141,6 +141,7 @@ void Cluster::check_round() {
   if (++looks_ % k_round_looks != 0) return;
   check_deadlines();
   check_lies();
+  check_barrier_deadlines();
   const auto& life = lives_[looks_ / k_round_looks % lives_.size()];
   check_memory(*life);
   if (!life->dead) check_links(*life);

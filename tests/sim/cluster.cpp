@@ -125,6 +125,7 @@ void Cluster::bury(Life& life) {
   ranks_[life.rank] = nullptr;
   life.dead = true;
   life.memory->lose();
+  forget_entered(life.rank);
   std::erase_if(open_, [&](Operation* operation) {
     if (operation->life != &life) return false;
     orphan(*operation);
@@ -172,6 +173,7 @@ void Cluster::on_left(Life& life) {
   life.dead = true;
   count(Rare::left);
   check_left(life);
+  forget_entered(life.rank);
   say("rank {} has stopped", life.rank);
   for (const Operation* operation : open_) {
     if (operation->life == &life) {
@@ -199,6 +201,7 @@ bool Cluster::drive(Duration time, Load load) {
     }
     if (load == Load::none && open_.empty()) return true;
     if (load != Load::none && (!faults_ || operations_.size() < shape_.operations_max)) turn_workload(load);
+    if (load != Load::none) turn_barriers();
     if (faults_) {
       inject_faults();
     } else {
@@ -211,6 +214,7 @@ bool Cluster::drive(Duration time, Load load) {
       if (!world_.step()) world_.run_for(next - world_.now());
       check_signals();
       check_fences();
+      check_releases();
     }
     check_round();
   }

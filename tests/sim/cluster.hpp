@@ -4,7 +4,8 @@
 // random operations. One seed decides everything.
 //
 // cluster.cpp has birth, death and the clock, trouble.cpp the faults and their healing, workload.cpp the operations,
-// atomics.cpp those on words, misuse.cpp requests that must be refused, checks.cpp what is looked at in between.
+// atomics.cpp those on words, barriers.cpp the barriers, misuse.cpp requests that must be refused, checks.cpp what is
+// looked at in between.
 #pragma once
 
 #include <map>
@@ -52,6 +53,7 @@ class Cluster {
   struct Part;       // one entry of it
   struct ExchangeNote;
   struct Turnover;
+  struct BarrierCall;
   enum class Load : std::uint8_t { none, missing_pairs, full };
 
   // ---- birth, death, time ----
@@ -107,6 +109,17 @@ class Cluster {
   void misuse(Life& life, Rank to);
   void check_lies();
 
+  // ---- barriers ----
+  void turn_barriers();
+  void enter_barrier(Life& life, Duration timeout);
+  void on_barrier_end(BarrierCall& call, const Result<void>& result);
+  void forget_entered(Rank rank);
+  [[nodiscard]] std::uint64_t entered(Rank rank, std::uint64_t group) const;
+  void check_releases();
+  void check_barrier_deadlines();
+  [[nodiscard]] bool barriers_work() const;
+  void require_barriers();
+
   // ---- checks ----
   void check_signals();
   void check_fences();
@@ -146,6 +159,14 @@ class Cluster {
   std::map<std::uint64_t, std::shared_ptr<Memory>> memories_;  // by incarnation
   std::vector<std::unique_ptr<Operation>> operations_;         // all: a callback that comes twice finds its operation
   std::vector<Operation*> open_;                               // in order of posting
+  std::vector<std::unique_ptr<BarrierCall>> barriers_;         // all
+  struct Past {
+    Rank rank;
+    std::uint64_t group;
+    std::uint64_t entered;
+    Instant until;
+  };
+  std::vector<Past> past_entered_;  // what dead lives had entered
   std::uint64_t ends_hash_ = 0;
   std::uint64_t looks_ = 0;
   std::optional<Violation> violation_;

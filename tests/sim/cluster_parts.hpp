@@ -39,10 +39,21 @@ struct Cluster::Life {
   Duration paused{};   ///< in sum
   Instant awake_at{};  ///< stopped until then
   std::vector<Knowledge> pairs;
+  BarrierCall* barrier = nullptr;  ///< open
+  std::uint64_t barriers_since_heal = 0;
   struct Seen {
     std::uint32_t session = 0, generation = 0, fresh_starts = 0;
   };
   std::map<std::pair<Rank, LinkId>, Seen> seen;  ///< for S9
+};
+
+/// One call of Runtime::barrier() with all ranks.
+struct Cluster::BarrierCall {
+  Cluster* cluster;
+  Life* life;
+  Instant deadline{};
+  Duration paused_before{};  ///< of its life
+  bool ended = false;
 };
 
 struct Cluster::ExchangeNote {

@@ -66,6 +66,9 @@ namespace hixl::sim {
   X(reads_kept, false, "reads that could not be abandoned at once")                    \
   X(refused, true, "attempts that the target refused")                                 \
   X(revoke_waited, false, "regions that a link still touched when they were closed")   \
+  X(barriers_passed, true, "barrier calls that succeeded")                             \
+  X(barriers_missed, true, "barrier calls that ended at their deadline")               \
+  X(barriers_with_dead, true, "barrier calls that ended with PEER_LOST")               \
   X(ghosts_landed, true, "pieces that landed after their initiator had given up")      \
   X(ghosts_refused, true, "pieces of closed links that the target kept out")           \
   X(misused, true, "requests for what nobody may have, refused in the call")           \

@@ -52,6 +52,8 @@ Shape Shape::draw(Random& random) {
   shape.lie_per_mille = rate(30);
   shape.atomic_per_mille = rate(1000);
   shape.narrow_windows = random.chance(500);
+  // Last, so that older seeds keep the rest of their shape.
+  if (random.chance(600)) shape.barrier_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
   return shape;
 }
 

@@ -43,6 +43,8 @@ struct Shape {
   std::uint32_t cancel_per_mille = 0;   ///< of looks: some open operation is cancelled; of posts: at once
   std::uint32_t patient_per_mille = 0;  ///< of deadlines: far beyond the run, so that only an end helps
 
+  std::uint32_t barrier_per_mille = 0;  ///< of looks: a rank that is in no barrier enters one
+
   // Trouble, a look; beyond what the plans of network and card bring.
   std::uint32_t kill_per_mille = 0;
   std::uint32_t leave_per_mille = 0;

@@ -57,6 +57,7 @@ class TapLink final : public links::Link, private links::LinkEvents {
   void on_fence_answer(const wire::FenceAnswer& answer);
   [[nodiscard]] std::vector<links::Segment> twist(links::Post& post);
   void look_at_window();
+  void note_barrier(ConstBytes body);
 
   TapBoard& board_;
   const TapBoard::Key key_;
@@ -126,6 +127,7 @@ std::size_t TapLink::poll(std::span<links::Completion> out) {
 }
 
 bool TapLink::send(wire::FrameType type, ConstBytes body) {
+  if (type == wire::FrameType::barrier) note_barrier(body);
   if (type != wire::FrameType::fence_request && type != wire::FrameType::fence_answer) return inner_->send(type, body);
   if (board_.random.chance(board_.faults.lost_per_mille)) {
     count(Rare::fence_messages_lost);
@@ -142,6 +144,19 @@ bool TapLink::send(wire::FrameType type, ConstBytes body) {
     held_.assign(body.begin(), body.end());
   }
   return true;
+}
+
+void TapLink::note_barrier(ConstBytes body) {
+  wire::Barrier note;
+  if (!wire::decode_body(body, note)) return;
+  using wire::BarrierNote;
+  const Rank self = std::get<0>(key_);
+  if (note.note == BarrierNote::released) {
+    board_.releases.push_back({note.group, note.number, self});
+  } else if (note.note == BarrierNote::arrived || note.note == BarrierNote::ask || note.note == BarrierNote::entered) {
+    std::uint64_t& entered = board_.entered[{self, note.group}];
+    entered = std::max(entered, note.number);
+  }
 }
 
 bool TapLink::revoke(RegionKey key) {

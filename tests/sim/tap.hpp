@@ -17,8 +17,22 @@
 
 namespace hixl::sim {
 
+/// A barrier's release on its way from the collector.
+struct Release {
+  std::uint64_t group;
+  std::uint64_t number;
+  Rank collector;
+};
+
 /// What all taps of a world share.
 struct TapBoard {
+  /// Highest barrier number that the present life of a rank has said it has entered, by group; and releases that
+  /// nobody has looked at yet.
+  std::map<std::pair<Rank, std::uint64_t>, std::uint64_t> entered{};
+  std::vector<Release> releases{};
+  /// Highest number that the present life of a collector has released, by group.
+  std::map<std::pair<Rank, std::uint64_t>, std::uint64_t> released{};
+
   Random random;
   ControlFaults faults{};
   std::uint32_t lie_per_mille = 0;  ///< of posts: ask the target for what it has not granted

@@ -171,6 +171,7 @@ void Cluster::heal() {
                           known.last_error.code == ErrorCode::ok ? "none" : known.last_error.message()));
     }
   }
+  if (!violation_) require_barriers();
   if (violation_) return;
   // By then every living target has met its peers again and has fenced itself: nothing old may land any more.
   world_.run_for(k_calm);
