@@ -113,11 +113,14 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
                                      void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
-  /// Gives the group's name.
+  using GroupFormed = Result<group::FormationActor::Formed>;
   [[nodiscard]] Result<void> create_group(std::span<const Rank> ranks, const GroupOptions& options, Timeout timeout,
-                                          void (*done)(void*, const Result<std::uint64_t>&), void* context);
+                                          void (*done)(void*, const GroupFormed&), void* context);
   [[nodiscard]] Result<void> group_barrier(std::uint64_t name, Timeout timeout,
                                            void (*done)(void*, const Result<void>&), void* context);
+  /// Nothing: the barrier is to go by the loop. `ranks` in the group's order. Not on the loop's thread.
+  [[nodiscard]] std::optional<Result<void>> barrier_by_page(memory::BarrierPage& page, std::uint64_t name,
+                                                            std::span<const Rank> ranks, Timeout timeout);
   void close_group(std::uint64_t name);
   /// TRANSPORT_UNAVAILABLE when this runtime uses none of them.
   [[nodiscard]] Result<void> check_links(LinkSet links, Rank rank) const noexcept;
@@ -199,6 +202,7 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] bool lane_open(Rank rank) const noexcept;
   [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                         std::uint64_t size, Timeout timeout, LinkSet links);
+  [[nodiscard]] bool uses(LinkKind kind) const noexcept;
   [[nodiscard]] Result<void> check_group(std::span<const Rank> ranks, const GroupOptions& options) const;
   /// STOPPED, BUSY: neither of its ends will be called.
   [[nodiscard]] Result<void> call(std::unique_ptr<LoopCall> call);

@@ -14,6 +14,9 @@ namespace {
 /// As RuntimeOptions::default_timeout.
 constexpr std::chrono::milliseconds k_group_timeout_max = std::chrono::hours(1);
 
+/// As the questions of a barrier by messages.
+constexpr std::chrono::milliseconds k_ask_pause{200};
+
 }  // namespace
 
 void Core::on_barrier(peer::PeerLife from, const wire::Barrier& message) { barrier_->on_barrier(from, message); }
@@ -28,6 +31,12 @@ Result<void> Core::check_links(LinkSet links, Rank rank) const noexcept {
     if (links.allows(choice.factory->caps().kind)) return {};
   }
   return fail(ErrorCode::transport_unavailable, {.rank = rank, .stage = Stage::options});
+}
+
+bool Core::uses(LinkKind kind) const noexcept {
+  const auto& links = services_->links;
+  return std::any_of(links.begin(), links.end(),
+                     [kind](const peer::LinkChoice& choice) { return choice.factory->caps().kind == kind; });
 }
 
 /// What can be seen to be wrong on this side alone.
@@ -57,23 +66,22 @@ Result<void> Core::check_group(std::span<const Rank> ranks, const GroupOptions& 
   for (std::size_t kind = 0; kind < k_link_kinds; ++kind) {
     const auto wanted = static_cast<LinkKind>(kind);
     if (options.links.empty() || !options.links.allows(wanted)) continue;
-    const auto& links = services_->links;
-    const bool here = std::any_of(links.begin(), links.end(), [wanted](const peer::LinkChoice& choice) {
-      return choice.factory->caps().kind == wanted;
-    });
-    if (!here) return fail(ErrorCode::transport_unavailable, {.stage = Stage::group, .limit = kind});
+    if (!uses(wanted)) return fail(ErrorCode::transport_unavailable, {.stage = Stage::group, .limit = kind});
   }
   return {};
 }
 
 Result<void> Core::create_group(std::span<const Rank> ranks, const GroupOptions& options, Timeout timeout,
-                                void (*done)(void*, const Result<std::uint64_t>&), void* context) {
+                                void (*done)(void*, const GroupFormed&), void* context) {
   if (const auto valid = check_done(done); !valid) return valid;
   if (const auto admitted = admit(); !admitted) return admitted;
   if (const auto valid = check_group(ranks, options); !valid) return valid;
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
-  using Formed = Teller<Result<std::uint64_t>>;
+  // What a window link could do, memory that both map, is what a page needs.
+  const bool windows = options.links.allows(LinkKind::hccs) && uses(LinkKind::hccs);
+  using Pages = group::FormationActor::Pages;
+  using Formed = Teller<GroupFormed>;
   auto formed = std::make_unique<Formed>(Formed{*this, done, context});
   group::FormationActor::Request request{
       .ranks = {ranks.begin(), ranks.end()},
@@ -82,7 +90,8 @@ Result<void> Core::create_group(std::span<const Rank> ranks, const GroupOptions&
                                 group::hash_of(options.links.bits())),
       .deadline = *deadline,
       .done = Formed::end,
-      .context = formed.get()};
+      .context = formed.get(),
+      .pages = windows ? Pages::if_shared : Pages::none};
   const Error stopped(ErrorCode::stopped, {.rank = options_.rank, .stage = Stage::group});
   const auto begun = call(make_call(
       [this, request = std::move(request), formed = formed.get(), stopped] {
@@ -111,6 +120,51 @@ Result<void> Core::group_barrier(std::uint64_t name, Timeout timeout, void (*don
       [entered = entered.get(), stopped] { Entered::end(entered, fail(stopped)); }));
   if (begun) static_cast<void>(entered.release());  // by its end
   return begun;
+}
+
+/// The caller's thread enters on the shared page and sleeps there; no loop turns for it. A runtime that is turned by
+/// hand does not: its thread would have to watch the page and its loop at once.
+std::optional<Result<void>> Core::barrier_by_page(memory::BarrierPage& page, std::uint64_t name,
+                                                  std::span<const Rank> ranks, Timeout timeout) {
+  const auto deadline = deadline_of(timeout);
+  if (hand() != nullptr || !deadline || !page.started() || !page.take_turn()) return std::nullopt;
+  using memory::BarrierPage;
+  const auto on_loop = [this, name](void (group::BarrierActor::*what)(std::uint64_t)) {
+    // Refused where the loop has no room: who waits by the loop looks at the page now and then.
+    static_cast<void>(call(make_call(
+        [this, name, what] {
+          if (barrier_) (barrier_.get()->*what)(name);
+        },
+        [] {})));
+  };
+  if (page.enter(BarrierPage::Wake::by_word)) on_loop(&group::BarrierActor::tell_released);
+  Result<void> result;
+  for (;;) {
+    const std::uint32_t rings = page.rings();
+    const BarrierPage::State state = page.look();
+    if (state == BarrierPage::State::released) break;
+    if (state == BarrierPage::State::broken) {
+      result = fail(page.error());
+      break;
+    }
+    const Instant now = loop_->port().now();
+    if (now >= *deadline) {
+      ErrorDetail detail{.stage = Stage::barrier};
+      std::vector<Rank> missing;
+      for (std::size_t i = 0; i < ranks.size(); ++i) {
+        if (!page.has_entered(i)) missing.push_back(ranks[i]);
+      }
+      std::sort(missing.begin(), missing.end());
+      for (const Rank rank : missing) group::add_missing(detail, rank);
+      result = fail(ErrorCode::deadline_exceeded, detail);
+      break;
+    }
+    page.await_ring(rings, std::min<Duration>(*deadline - now, k_ask_pause));
+    // A word about a dead member may have been lost on its way to this rank.
+    if (page.rings() == rings) on_loop(&group::BarrierActor::ask);
+  }
+  page.leave();
+  return result;
 }
 
 void Core::close_group(std::uint64_t name) {

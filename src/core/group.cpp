@@ -100,6 +100,9 @@ Result<void> Group::barrier(Timeout timeout) {
   const auto core = state_->enter();
   if (!core) return fail(core.error());
   const Timeout time = state_->timeout_of(timeout);
+  if (state_->page && !(*core)->on_loop_thread()) {
+    if (auto done = (*core)->barrier_by_page(*state_->page, state_->name, state_->ranks, time)) return *done;
+  }
   return core::flatten(core::wait_for<Result<void>>(
       **core, [&](void* waiting) { return (*core)->group_barrier(state_->name, time, core::store_result, waiting); }));
 }

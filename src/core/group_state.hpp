@@ -10,6 +10,7 @@
 #include <hixl/group.hpp>
 
 #include "base/fork_mark.hpp"
+#include "memory/barrier_page.hpp"
 
 namespace hixl {
 
@@ -32,6 +33,7 @@ class Group::State {
   std::shared_ptr<const ForkMark> mark;
   std::shared_ptr<const std::atomic<core::Core*>> door;
   std::uint64_t name = 0;
+  std::shared_ptr<memory::BarrierPage> page;  ///< null: barriers go by messages
   std::vector<Rank> ranks;
   std::vector<Rank> sorted;
   Rank place = 0;

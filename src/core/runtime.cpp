@@ -285,13 +285,14 @@ Result<void> Runtime::create_group_async(std::span<const Rank> ranks, const Grou
       std::make_unique<Creation>(Creation{{ranks.begin(), ranks.end()}, options, state_->core.get(), done, context});
   const auto begun = state_->core->create_group(
       ranks, options, timeout,
-      [](void* at, const Result<std::uint64_t>& name) {
+      [](void* at, const Result<group::FormationActor::Formed>& formed) {
         const std::unique_ptr<Creation> made(static_cast<Creation*>(at));
-        if (!name) return made->done(made->context, fail(name.error()));
+        if (!formed) return made->done(made->context, fail(formed.error()));
         auto state = std::make_unique<Group::State>();
         state->mark = made->core->fork_mark();
         state->door = made->core->self();
-        state->name = *name;
+        state->name = formed->name;
+        state->page = formed->page;
         state->sorted = made->ranks;
         std::sort(state->sorted.begin(), state->sorted.end());
         const auto self = std::find(made->ranks.begin(), made->ranks.end(), made->core->options().rank);

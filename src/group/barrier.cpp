@@ -67,8 +67,19 @@ void BarrierActor::enter(Entry entry) {
   entered.enter(call);
 }
 
-void BarrierActor::open(std::uint64_t name, std::vector<Rank> ranks, const std::vector<Incarnation>& lives) {
-  group(name).know(std::move(ranks), lives);
+void BarrierActor::open(std::uint64_t name, std::vector<Rank> ranks, const std::vector<Incarnation>& lives,
+                        std::shared_ptr<memory::BarrierPage> page) {
+  BarrierGroup& opened = group(name);
+  opened.know(std::move(ranks), lives);
+  opened.use(std::move(page));
+}
+
+void BarrierActor::tell_released(std::uint64_t name) {
+  if (const auto place = groups_.find(name); place != groups_.end()) place->second.tell_released();
+}
+
+void BarrierActor::ask(std::uint64_t name) {
+  if (const auto place = groups_.find(name); place != groups_.end()) place->second.ask();
 }
 
 void BarrierActor::enter(std::uint64_t name, const BarrierCall& call) {

@@ -28,7 +28,11 @@ class BarrierActor final : private BarrierHost, private runtime::Task {
   void enter(Entry entry);
 
   /// A group was made of these lives, self among them.
-  void open(std::uint64_t name, std::vector<Rank> ranks, const std::vector<Incarnation>& lives);
+  void open(std::uint64_t name, std::vector<Rank> ranks, const std::vector<Incarnation>& lives,
+            std::shared_ptr<memory::BarrierPage> page = nullptr);
+  /// For threads that wait by the page: those who wait by message are to be told; is somebody lost?
+  void tell_released(std::uint64_t name);
+  void ask(std::uint64_t name);
   /// As above, of a group that was made. A member whose life is over, or that has closed the group, ends it with
   /// PEER_LOST or PEER_GONE, now and for ever. INVALID_ARGUMENT: closed.
   void enter(std::uint64_t name, const BarrierCall& call);

@@ -35,8 +35,6 @@ using wire::BarrierNote;
 constexpr Duration k_ask_pause = 200ms;
 /// Shortest pause: before a deadline questions come closer together, so that its error names those missing then.
 constexpr Duration k_ask_pause_min = 1ms;
-/// A closed collector asks now and then whether its members have closed too: their word may have been lost.
-constexpr Duration k_linger_pause = 1s;
 /// Polls of one round, so that a large group whose collector is silent causes no storm; the next round goes on.
 constexpr std::size_t k_polls_a_round = 64;
 constexpr std::uint64_t k_roll_call = 1;
@@ -44,14 +42,14 @@ constexpr std::size_t k_note_bytes_max = 64 + wire::k_rank_words_max * sizeof(st
 
 }  // namespace
 
-bool BarrierGroup::made() const noexcept { return (name_ & k_made_bit) != 0; }
-
 void BarrierGroup::know(std::vector<Rank> ranks, const std::vector<Incarnation>& lives) {
   std::vector<Member> members;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] == place_.self) own_place_ = i;
     if (ranks[i] == place_.self) continue;
     const Member* const heard = find(ranks[i]);
     members.push_back(heard != nullptr ? *heard : Member{.rank = ranks[i]});
+    members.back().place = i;
     if (made()) members.back().life = lives[i];
   }
   std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) { return a.rank < b.rank; });
@@ -87,6 +85,7 @@ void BarrierGroup::begin() {
   if (const Member* const member = first_over(); member != nullptr) {
     return end_first(fail(member->over, {.rank = member->rank, .stage = Stage::barrier}));
   }
+  if (paged()) return begin_paged();
   entered_ = calling_roll() ? k_roll_call : passed_ + 1;
   answered_ = true;
   const Duration left = calls_.front().call.deadline - place_.loop.now();
@@ -99,11 +98,13 @@ void BarrierGroup::begin() {
 
 void BarrierGroup::pass() {
   passed_ = entered_;
+  if (page_ && page_agreed_) page_->start(passed_);
   end_first({});
 }
 
 void BarrierGroup::end_first(const Result<void>& result) {
   cancel();
+  give_turn();
   place_.host.end(calls_.front().call, result);
   calls_.pop_front();
   if (!calls_.empty()) begin();
@@ -111,14 +112,19 @@ void BarrierGroup::end_first(const Result<void>& result) {
 
 void BarrierGroup::end_all(const Error& error) {
   cancel();
+  give_turn();
+  break_page(error);
+  if (page_) page_->mark(own_place_, ErrorCode::peer_gone);
   for (const Open& open : calls_) place_.host.end(open.call, fail(error));
   calls_.clear();
 }
 
 void BarrierGroup::on_deadline(Open& open) {
   ErrorDetail detail{.stage = Stage::barrier};
+  const bool turn_missing = paged() && !has_turn_;  // an earlier call of this rank is still in the barrier
+  if (turn_missing) add_missing(detail, place_.self);
   for (const Member& member : others_) {
-    if (missing(member)) add_missing(detail, member.rank);
+    if (!turn_missing && missing(member)) add_missing(detail, member.rank);
   }
   // All have entered, and it is the collector's word that did not come.
   if (detail.missing_count == 0 && !others_.empty()) add_missing(detail, others_[0].rank);
@@ -130,13 +136,8 @@ void BarrierGroup::on_deadline(Open& open) {
 /// Asks: the collector, which may have been told nothing or whose answer may be lost; those missing, if it is silent or
 /// is this rank itself. Asking also connects, and so lets a death be noticed.
 void BarrierGroup::on_timer() {
-  if (closing_) {
-    for (const Member& member : others_) {
-      if (member.over == ErrorCode::ok) tell_next(member, k_roll_call);
-    }
-    place_.loop.start_after(*this, k_linger_pause);
-    return;
-  }
+  if (closing_) return linger();
+  if (paged()) return on_timer_paged();
   const Duration left = calls_.front().call.deadline - place_.loop.now();
   place_.loop.start_after(*this, std::clamp<Duration>(left / 2, k_ask_pause_min, k_ask_pause));
   if (collects()) return poll_missing();
@@ -188,11 +189,15 @@ void BarrierGroup::collect() {
   const auto entered = [number](const Member& member) { return member.heard >= number; };
   if (!std::all_of(others_.begin(), others_.end(), entered)) return;
   released_ = number;
+  // Decided once, before anybody can have entered a later one.
+  if (page_ && number == k_roll_call + 1) page_agreed_ = page_->shared();
   for (const Member& member : others_) tell(member, BarrierNote::released, number);
 }
 
 void BarrierGroup::on_arrived(Member& member, const wire::Barrier& note) {
   if (note.call <= member.failed_call) return tell_verdict(member);
+  // A thread that waits by the page asks; nobody is lost.
+  if (page_agreed_ && note.number > released_ && first_over() == nullptr && !closing_) return;
   member.call = std::max(member.call, note.call);
   member.heard = std::max(member.heard, note.number);
   const Member* const over = first_over();
@@ -200,7 +205,7 @@ void BarrierGroup::on_arrived(Member& member, const wire::Barrier& note) {
     if (note.number <= released_) return tell(member, BarrierNote::released, released_);
     member.verdict = over != nullptr ? Error(over->over, {.rank = over->rank, .stage = Stage::barrier})
                                      : Error(ErrorCode::peer_gone, {.rank = place_.self, .stage = Stage::barrier});
-    member.failed_call = member.call;
+    member.failed_call = page_agreed_ ? k_all_calls : member.call;
     member.heard = std::min(member.heard, released_);
     return tell_verdict(member);
   }
@@ -225,62 +230,6 @@ void BarrierGroup::tell_next(const Member& member, std::uint64_t asked) {
   }
   if (!calls_.empty() || (released_ != 0 && entered_ >= wanted)) add_rank(note.ranks, place_.self);
   send(member, std::move(note));
-}
-
-// ---- deaths ----
-
-void BarrierGroup::lose(Member& member, ErrorCode code) {
-  // Also when only the session is over: across hosts a death is not seen in any other way.
-  if (made() && member.over == ErrorCode::ok) member.over = code;
-  const Rank rank = member.rank;
-  member.heard = member.call = member.failed_call = 0;
-  if (!made()) member.life = 0;
-  judge(Error(code, {.rank = rank, .stage = Stage::barrier}));
-}
-
-/// All calls that are in the barrier end with `error`, and what they have entered counts no more.
-void BarrierGroup::judge(const Error& error) {
-  for (Member& member : others_) {
-    if (member.heard <= released_) continue;
-    member.heard = released_;
-    member.failed_call = member.call;
-    member.verdict = error;
-    tell_verdict(member);
-  }
-  if (calls_.empty()) return;
-  entered_ = passed_;
-  end_first(fail(error));
-}
-
-void BarrierGroup::tell_verdict(const Member& member) {
-  wire::Barrier note;
-  note.note = BarrierNote::lost;
-  note.call = member.failed_call;
-  note.rank = member.verdict.detail.rank;
-  note.code = static_cast<std::uint16_t>(member.verdict.code);
-  send(member, std::move(note));
-}
-
-void BarrierGroup::on_peer_down(peer::PeerLife who, peer::PeerEnd end) {
-  Member* const member = find(who.rank);
-  if (member == nullptr || (made() && member->life != who.incarnation)) return;
-  if (end == peer::PeerEnd::life && std::exchange(member->ended, who.incarnation) == who.incarnation) return;
-  if (collects()) return lose(*member, ErrorCode::peer_lost);
-  if (member == &others_[0]) {
-    if (made() && member->over == ErrorCode::ok) member->over = ErrorCode::peer_lost;
-    entered_ = passed_;
-    if (!calls_.empty()) end_first(fail(ErrorCode::peer_lost, {.rank = who.rank, .stage = Stage::barrier}));
-    return;
-  }
-  member->heard = 0;
-  if (end != peer::PeerEnd::life || (!made() && calls_.empty())) return;
-  // The collector may have no connection to it.
-  wire::Barrier note;
-  note.note = BarrierNote::lost;
-  note.rank = who.rank;
-  note.incarnation = who.incarnation;
-  note.code = static_cast<std::uint16_t>(ErrorCode::peer_lost);
-  send(others_[0], std::move(note));
 }
 
 // ---- notes ----
@@ -323,11 +272,13 @@ void BarrierGroup::on_note(peer::PeerLife from, const wire::Barrier& note) {
       if (!made()) return;
       if (collects()) return lose(*member, ErrorCode::peer_gone);
       if (member != &others_[0]) return;
-      if (member->over == ErrorCode::ok) member->over = ErrorCode::peer_gone;
+      mark_over(*member, ErrorCode::peer_gone);
       if (!calls_.empty()) end_first(fail(ErrorCode::peer_gone, {.rank = from.rank, .stage = Stage::barrier}));
       return;
-    case BarrierNote::next:
     case BarrierNote::released:
+      if (paged()) return check_page();  // from whoever was the last to enter
+      break;
+    case BarrierNote::next:
       break;
   }
   if (!collects() && member == &others_[0]) on_answer(*member, note);
@@ -336,6 +287,9 @@ void BarrierGroup::on_note(peer::PeerLife from, const wire::Barrier& note) {
 /// The collector's word.
 void BarrierGroup::on_answer(Member& collector, const wire::Barrier& note) {
   answered_ = true;
+  if (note.note == BarrierNote::lost && note.call == k_all_calls) {
+    break_page(Error(static_cast<ErrorCode>(note.code), {.rank = note.rank, .stage = Stage::barrier}));
+  }
   if (calls_.empty()) return;
   switch (note.note) {
     case BarrierNote::next:
@@ -347,6 +301,7 @@ void BarrierGroup::on_answer(Member& collector, const wire::Barrier& note) {
       passed_ = note.number - 1;
       return tell(collector, BarrierNote::arrived, entered_);
     case BarrierNote::released:
+      page_agreed_ = page_agreed_ || note.page != 0;
       if (!calling_roll() && entered_ <= note.number) pass();
       return;
     case BarrierNote::lost:
@@ -363,6 +318,7 @@ void BarrierGroup::tell(const Member& member, BarrierNote what, std::uint64_t nu
   note.note = what;
   note.number = number;
   note.call = call_;
+  note.page = what == BarrierNote::released && page_agreed_ ? 1 : 0;
   send(member, std::move(note));
 }
 
@@ -374,23 +330,6 @@ void BarrierGroup::send(const Member& member, wire::Barrier note) {
   HIXL_ASSERT(writer.ok());
   // A full queue is as good as a lost note: it is asked for.
   static_cast<void>(place_.control.send_control(member.rank, wire::FrameType::barrier, writer.written()));
-}
-
-// ---- the end ----
-
-void BarrierGroup::close() {
-  closing_ = true;
-  end_all(Error(ErrorCode::cancelled, {.rank = place_.self, .stage = Stage::barrier}));
-  if (others_.empty()) return;
-  if (!collects()) return tell(others_[0], BarrierNote::gone, 0);
-  judge(Error(ErrorCode::peer_gone, {.rank = place_.self, .stage = Stage::barrier}));
-  place_.loop.start_after(*this, k_linger_pause);
-}
-
-/// A collector may still owe its members the release of the last barrier.
-bool BarrierGroup::closed() const noexcept {
-  return closing_ && (!collects() || std::all_of(others_.begin(), others_.end(),
-                                                 [](const Member& member) { return member.over != ErrorCode::ok; }));
 }
 
 }  // namespace hixl::group

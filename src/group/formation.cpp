@@ -86,8 +86,7 @@ void FormationActor::form(Request request) {
   for (const Rank rank : ranks) here.list = hash_of(rank, here.list);
   here.collector = *std::min_element(ranks.begin(), ranks.end());
   here.joined.resize(ranks.size());
-  const auto self = static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), self_.rank) - ranks.begin());
-  here.joined[self] = {self_.incarnation, here.call};
+  here.joined[place_of(here)] = {self_.incarnation, here.call};
   start_timer(here);
   if (here.collector != self_.rank) return ask(here.collector, here, JoinNote::join);
   // Who came early may have given up meanwhile: it is to say so once more.
@@ -96,6 +95,11 @@ void FormationActor::form(Request request) {
     if (seen != seen_.end() && !seen->second.settled) ask(rank, here, JoinNote::probe);
   }
   make_if_complete(here);
+}
+
+std::size_t FormationActor::place_of(const Open& open) const noexcept {
+  const std::vector<Rank>& ranks = open.request.ranks;
+  return static_cast<std::size_t>(std::find(ranks.begin(), ranks.end(), self_.rank) - ranks.begin());
 }
 
 void FormationActor::start_timer(Open& open) {
@@ -145,7 +149,7 @@ void FormationActor::on_deadline(Open& open) {
   end(open, fail(error));
 }
 
-void FormationActor::end(Open& open, const Result<std::uint64_t>& result) {
+void FormationActor::end(Open& open, const Result<Formed>& result) {
   open.cancel();
   ended_.push_back({std::move(open.request), result});
   open_.remove_if([&open](const Open& item) { return &item == &open; });
@@ -248,9 +252,19 @@ void FormationActor::make_if_complete(Open& open) {
   }
   made.tag = open.request.tag;
   made.group = loop_.random().identity() | k_made_bit;
-  barrier_.open(made.group, open.request.ranks, made.incarnations);
-  settle(open, std::make_shared<const wire::GroupAnswer>(made));
-  end(open, made.group);
+  Formed formed{.name = made.group, .page = nullptr};
+  if (open.request.pages == Pages::if_shared && open.joined.size() > 1) {
+    if (auto page = memory::BarrierPage::create(open.request.ranks, place_of(open), loop_.random().identity())) {
+      formed.page = std::move(*page);
+      const auto location = formed.page->location();
+      made.page_process = location.process;
+      made.page_descriptor = location.descriptor;
+      made.page_challenge = location.challenge;
+    }
+  }
+  barrier_.open(made.group, open.request.ranks, made.incarnations, formed.page);
+  settle(open, std::make_shared<const wire::GroupAnswer>(std::move(made)));
+  end(open, std::move(formed));
 }
 
 /// The collector's call fails, and with it that of everybody who has joined.
@@ -321,8 +335,16 @@ void FormationActor::on_answer(peer::PeerLife from, const wire::GroupAnswer& ans
   if (from.rank != open->collector) return;
   if (from.rank == open->collector && code == ErrorCode::ok) {
     if (answered.incarnations.size() != ranks.size()) return;
-    barrier_.open(answered.group, ranks, answered.incarnations);
-    return end(*open, answered.group);
+    Formed formed{.name = answered.group, .page = nullptr};
+    if (open->request.pages == Pages::if_shared) {
+      auto page = memory::BarrierPage::open({.process = answered.page_process,
+                                             .descriptor = answered.page_descriptor,
+                                             .challenge = answered.page_challenge},
+                                            ranks, place_of(*open));
+      if (page) formed.page = std::move(*page);
+    }
+    barrier_.open(answered.group, ranks, answered.incarnations, formed.page);
+    return end(*open, std::move(formed));
   }
   if (code == ErrorCode::busy) {
     // What was there may have gone again.

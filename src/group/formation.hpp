@@ -21,14 +21,21 @@ class FormationActor final : private runtime::Task {
   /// Made groups are opened at `barrier`.
   FormationActor(runtime::Loop& loop, peer::ControlPlane& control, BarrierActor& barrier, peer::PeerLife self);
 
+  /// A group that was made.
+  struct Formed {
+    std::uint64_t name = 0;
+    std::shared_ptr<memory::BarrierPage> page;  ///< null: barriers go by messages
+  };
+  enum class Pages : std::uint8_t { none, if_shared };
   struct Request {
     std::vector<Rank> ranks;    ///< checked: no duplicates, self among them
     std::uint32_t tag = 0;      ///< one create call a tag is open at a time (BUSY)
     std::uint64_t options = 0;  ///< hash of what members have to agree on beyond the ranks
     Instant deadline;
-    /// Gives the group's name; once, never inline.
-    void (*done)(void* context, const Result<std::uint64_t>& name);
+    /// Once, never inline.
+    void (*done)(void* context, const Result<Formed>& formed);
     void* context;
+    Pages pages = Pages::none;  ///< whether members on one host may share memory for their barriers
   };
   /// INVALID_ARGUMENT names a member that means another list or other options, DEADLINE_EXCEEDED the missing, PEER_LOST
   /// the dead one.
@@ -67,7 +74,7 @@ class FormationActor final : private runtime::Task {
   };
   struct Ended {
     Request request;
-    Result<std::uint64_t> result;
+    Result<Formed> result;
   };
 
   void run() override;
@@ -76,7 +83,7 @@ class FormationActor final : private runtime::Task {
   void on_deadline(Open& open);
   void make_if_complete(Open& open);
   void fail_all(Open& open, const Error& error);
-  void end(Open& open, const Result<std::uint64_t>& result);
+  void end(Open& open, const Result<Formed>& result);
   void start_timer(Open& open);
   void count_in(Open& open, std::size_t index, peer::PeerLife from, const wire::GroupJoin& join);
   void on_request_to_join(peer::PeerLife from, const wire::GroupJoin& join);
@@ -84,6 +91,7 @@ class FormationActor final : private runtime::Task {
   void note(peer::PeerLife from, const wire::GroupJoin& join, bool settled,
             std::shared_ptr<const wire::GroupAnswer> answer);
   void settle(const Open& open, std::shared_ptr<const wire::GroupAnswer> answer);
+  [[nodiscard]] std::size_t place_of(const Open& open) const noexcept;
   [[nodiscard]] Open* find(std::uint32_t tag) noexcept;
   [[nodiscard]] ErrorDetail missing(const Open& open) const;
   void ask(Rank rank, const Open& open, wire::JoinNote note);

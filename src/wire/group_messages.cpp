@@ -26,7 +26,9 @@ static bool valid(const Exchange& m) noexcept {
   return true;
 }
 static bool valid(const ExchangeAck& m) noexcept { return m.number != 0; }
-static bool valid(const Barrier& m) noexcept { return m.note <= BarrierNote::gone && known_error_code(m.code); }
+static bool valid(const Barrier& m) noexcept {
+  return m.note <= BarrierNote::gone && known_error_code(m.code) && m.page <= 1;
+}
 static bool valid(const GroupJoin& m) noexcept { return m.note <= JoinNote::probe; }
 /// Made groups have a name and members; what was not made has neither.
 static bool valid(const GroupAnswer& m) noexcept {
@@ -49,7 +51,7 @@ void fields(Code& code, typename Code::template Field<ExchangeAck>& m) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Barrier>& m) {
-  code(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code);
+  code(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code, m.page);
   code.list(m.ranks, k_rank_words_max, sizeof(std::uint64_t));
 }
 template <class Code>
@@ -61,6 +63,7 @@ void fields(Code& code, typename Code::template Field<GroupAnswer>& m) {
   code(m.tag, m.call, m.group, m.code, m.rank);
   code.list(m.ranks, k_rank_words_max, sizeof(std::uint64_t));
   code.list(m.incarnations, k_group_size_max, sizeof(std::uint64_t));
+  code(m.page_process, m.page_descriptor, m.page_challenge);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Bye>& m) {

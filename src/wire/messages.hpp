@@ -191,6 +191,7 @@ struct Barrier {
   Rank rank = 0;                     ///< of `lost`
   std::uint64_t incarnation = 0;     ///< of `lost`
   std::uint16_t code = 0;            ///< ErrorCode of `lost`
+  std::uint8_t page = 0;             ///< of `released`: 1: from here on the group's barriers go by its page
   std::vector<std::uint64_t> ranks;  ///< of `next`
 };
 
@@ -217,6 +218,10 @@ struct GroupAnswer {
   Rank rank = 0;                            ///< whom the error is about
   std::vector<std::uint64_t> ranks;         ///< who is there
   std::vector<std::uint64_t> incarnations;  ///< of all members, in the group's order
+  // Where the group's page is, for those on the collector's host; process 0: there is none.
+  std::uint64_t page_process = 0;
+  std::uint32_t page_descriptor = 0;
+  std::uint64_t page_challenge = 0;
 };
 struct Bye {
   std::uint16_t code = 0;    ///< ErrorCode: ok for an ordered leave

@@ -55,6 +55,7 @@ struct Call {
 struct CreateCall {
   int times_ended = 0;
   Result<std::uint64_t> result = fail(ErrorCode::busy);
+  std::shared_ptr<memory::BarrierPage> page;
   [[nodiscard]] bool ended() const { return times_ended > 0; }
 };
 
@@ -92,12 +93,13 @@ class BarrierWorld {
                      std::uint32_t tag = 0) {
     auto& call = creates_.emplace_back(std::make_unique<CreateCall>());
     nodes_[rank]->formation->form({std::move(ranks), tag, options, now() + time,
-                                   [](void* context, const Result<std::uint64_t>& name) {
+                                   [](void* context, const Result<FormationActor::Formed>& formed) {
                                      auto& ended = *static_cast<CreateCall*>(context);
                                      ++ended.times_ended;
-                                     ended.result = name;
+                                     ended.page = formed ? formed->page : nullptr;
+                                     ended.result = formed.map([](const auto& made) { return made.name; });
                                    },
-                                   call.get()});
+                                   call.get(), pages});
     CHECK_FALSE(call->ended());
     return *call;
   }
@@ -162,6 +164,7 @@ class BarrierWorld {
   Faults faults;
   Random random;
   std::uint64_t notes_sent = 0;
+  FormationActor::Pages pages = FormationActor::Pages::none;
 
  private:
   struct Node final : peer::ControlPlane {

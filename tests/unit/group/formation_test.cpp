@@ -9,6 +9,7 @@ namespace hixl::group::test {
 namespace {
 
 using namespace std::chrono_literals;
+using Pages = FormationActor::Pages;
 
 bool all_ended(const std::vector<CreateCall*>& calls) {
   return std::all_of(calls.begin(), calls.end(), [](const CreateCall* call) { return call->ended(); });
@@ -33,6 +34,7 @@ TEST_CASE("F26: a group of some ranks is made over a bad network, and its barrie
     faults.drop_per_mille = static_cast<std::uint32_t>(random.below(400));
     faults.double_per_mille = static_cast<std::uint32_t>(random.below(400));
     BarrierWorld world(5, seed, faults);
+    if (seed % 2 == 0) world.pages = Pages::if_shared;
     const std::vector<Rank> members{4, 1, 3};
     const std::uint64_t name = world.make(members);
     for (int round = 0; round < 3; ++round) {
@@ -153,72 +155,84 @@ TEST_CASE("a member that dies while the group is made is named to all") {
 }
 
 TEST_CASE("S8: a group holds the lives that made it, not those that come after") {
-  BarrierWorld world(4, 10);
-  const std::uint64_t name = world.make(world.all());
-  std::vector<Call*> calls;
-  for (const Rank rank : {0U, 1U, 3U}) calls.push_back(&world.enter_group(rank, name, 60s));
-  world.run_for(100ms);
-  world.restart(2);
-  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
-  for (const Call* call : calls) {
-    REQUIRE_FALSE(call->result.has_value());
-    CHECK(call->result.error().code == ErrorCode::peer_lost);
-    CHECK(call->result.error().detail.rank == 2);
+  for (const Pages pages : {Pages::none, Pages::if_shared}) {
+    CAPTURE(pages == Pages::none);
+    BarrierWorld world(4, 10);
+    world.pages = pages;
+    const std::uint64_t name = world.make(world.all());
+    std::vector<Call*> calls;
+    for (const Rank rank : {0U, 1U, 3U}) calls.push_back(&world.enter_group(rank, name, 60s));
+    world.run_for(100ms);
+    world.restart(2);
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    for (const Call* call : calls) {
+      REQUIRE_FALSE(call->result.has_value());
+      CHECK(call->result.error().code == ErrorCode::peer_lost);
+      CHECK(call->result.error().detail.rank == 2);
+    }
+    // The new life has no such group, and the others hear of the dead one as often as they try.
+    Call& stranger = world.enter_group(2, name, 60s);
+    calls.clear();
+    for (const Rank rank : {3U, 0U}) calls.push_back(&world.enter_group(rank, name, 60s));
+    REQUIRE(world.run_until([&] { return all_ended(calls) && stranger.ended; }, 1s));
+    CHECK(stranger.result.error().code == ErrorCode::invalid_argument);
+    for (const Call* call : calls) CHECK(call->result.error().code == ErrorCode::peer_lost);
+    // Made again, with the new life, it is another group.
+    const std::uint64_t again = world.make(world.all());
+    CHECK(again != name);
+    calls.clear();
+    for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, again, 60s));
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    for (const Call* call : calls) CHECK(call->result.has_value());
   }
-  // The new life has no such group, and the others hear of the dead one as often as they try.
-  Call& stranger = world.enter_group(2, name, 60s);
-  calls.clear();
-  for (const Rank rank : {3U, 0U}) calls.push_back(&world.enter_group(rank, name, 60s));
-  REQUIRE(world.run_until([&] { return all_ended(calls) && stranger.ended; }, 1s));
-  CHECK(stranger.result.error().code == ErrorCode::invalid_argument);
-  for (const Call* call : calls) CHECK(call->result.error().code == ErrorCode::peer_lost);
-  // Made again, with the new life, it is another group.
-  const std::uint64_t again = world.make(world.all());
-  CHECK(again != name);
-  calls.clear();
-  for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, again, 60s));
-  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
-  for (const Call* call : calls) CHECK(call->result.has_value());
 }
 
 TEST_CASE("a session that ends by lease is the end of a made group, for a barrier under way and all later ones") {
-  BarrierWorld world(3, 14);
-  const std::uint64_t name = world.make(world.all());
-  std::vector<Call*> calls{&world.enter_group(0, name, 60s), &world.enter_group(1, name, 60s)};
-  world.run_for(10ms);
-  world.report_death(2, 0, peer::PeerEnd::session);
-  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
-  calls.push_back(&world.enter_group(1, name, 60s));
-  calls.push_back(&world.enter_group(2, name, 60s));  // it lives after all
-  REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
-  for (const Call* call : calls) {
-    REQUIRE_FALSE(call->result.has_value());
-    CHECK(call->result.error().code == ErrorCode::peer_lost);
-    CHECK(call->result.error().detail.rank == 2);
+  for (const Pages pages : {Pages::none, Pages::if_shared}) {
+    CAPTURE(pages == Pages::none);
+    BarrierWorld world(3, 14);
+    world.pages = pages;
+    const std::uint64_t name = world.make(world.all());
+    std::vector<Call*> calls{&world.enter_group(0, name, 60s), &world.enter_group(1, name, 60s)};
+    world.run_for(10ms);
+    world.report_death(2, 0, peer::PeerEnd::session);
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    calls.push_back(&world.enter_group(1, name, 60s));
+    calls.push_back(&world.enter_group(2, name, 60s));  // it lives after all
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    for (const Call* call : calls) {
+      REQUIRE_FALSE(call->result.has_value());
+      CHECK(call->result.error().code == ErrorCode::peer_lost);
+      CHECK(call->result.error().detail.rank == 2);
+    }
   }
 }
 
 TEST_CASE("F28: destroyed and made again, nothing of the earlier group counts") {
-  BarrierWorld world(4, 11);
-  std::set<std::uint64_t> names;
-  for (int life = 0; life < 20; ++life) {
-    const std::uint64_t name = world.make(world.all());
-    REQUIRE(names.insert(name).second);
-    // Rank 1 leaves the group one barrier early: what it has entered here must not open the next group's barrier.
-    std::vector<Call*> calls;
-    for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, name, 60s));
-    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
-    Call& lonely = world.enter_group(1, name, 60s);
-    world.close(1, name);
-    REQUIRE(world.run_until([&] { return lonely.ended; }, 1s));
-    CHECK(lonely.result.error().code == ErrorCode::cancelled);
-    Call& left = world.enter_group(2, name, 60s);
-    REQUIRE(world.run_until([&] { return left.ended; }, 1s));
-    CHECK(left.result.error().code == ErrorCode::peer_gone);
-    CHECK(left.result.error().detail.rank == 1);
-    for (const Rank rank : {0U, 2U, 3U}) world.close(rank, name);
-    REQUIRE(world.run_until([&] { return world.groups(0) == 0; }, 1s));
-    for (const Rank rank : world.all()) CHECK(world.groups(rank) == 0);
+  for (const Pages pages : {Pages::none, Pages::if_shared}) {
+    CAPTURE(pages == Pages::none);
+    BarrierWorld world(4, 11);
+    world.pages = pages;
+    std::set<std::uint64_t> names;
+    for (int life = 0; life < 20; ++life) {
+      const std::uint64_t name = world.make(world.all());
+      REQUIRE(names.insert(name).second);
+      // Rank 1 leaves the group one barrier early: what it has entered here must not open the next group's barrier.
+      std::vector<Call*> calls;
+      for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, name, 60s));
+      REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+      Call& lonely = world.enter_group(1, name, 60s);
+      world.close(1, name);
+      REQUIRE(world.run_until([&] { return lonely.ended; }, 1s));
+      CHECK(lonely.result.error().code == ErrorCode::cancelled);
+      Call& left = world.enter_group(2, name, 60s);
+      REQUIRE(world.run_until([&] { return left.ended; }, 1s));
+      CHECK(left.result.error().code == ErrorCode::peer_gone);
+      CHECK(left.result.error().detail.rank == 1);
+      for (const Rank rank : {0U, 2U, 3U}) world.close(rank, name);
+      REQUIRE(world.run_until([&] { return world.groups(0) == 0; }, 1s));
+      for (const Rank rank : world.all()) CHECK(world.groups(rank) == 0);
+    }
   }
 }
 
@@ -242,6 +256,51 @@ TEST_CASE("a collector that has closed the group still releases the last barrier
   CHECK(more.result.error().code == ErrorCode::peer_gone);
   world.close(1, name);
   REQUIRE(world.run_until([&] { return world.groups(0) == 0; }, 1s));
+}
+
+TEST_CASE("with a page, barriers cost messages only for those who wait by message") {
+  BarrierWorld world(4, 15);
+  world.pages = Pages::if_shared;
+  const std::uint64_t name = world.make(world.all());
+  const auto round = [&] {
+    const std::uint64_t before = world.notes_sent;
+    std::vector<Call*> calls;
+    for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, name, 60s));
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    for (const Call* call : calls) REQUIRE(call->result.has_value());
+    return world.notes_sent - before;
+  };
+  CHECK(round() == 2 * 3);  // the first goes by messages
+  CHECK(round() == 3);
+  // Deadlines name the missing, and the barrier is the same when it is tried again.
+  Call& early = world.enter_group(2, name, 50ms);
+  REQUIRE(world.run_until([&] { return early.ended; }, 1s));
+  REQUIRE_FALSE(early.result.has_value());
+  CHECK(early.result.error().code == ErrorCode::deadline_exceeded);
+  CHECK(early.result.error().detail.missing_count == 3);
+  CHECK(early.result.error().detail.missing[0] == 0);
+  CHECK(early.result.error().detail.missing[2] == 3);
+  CHECK(round() == 3);
+}
+
+TEST_CASE("a group of which one member has no page goes by messages") {
+  BarrierWorld world(3, 16);
+  std::vector<CreateCall*> creates;
+  for (const Rank rank : world.all()) {
+    world.pages = rank == 1 ? Pages::none : Pages::if_shared;
+    creates.push_back(&world.create(rank, world.all(), 60s));
+  }
+  REQUIRE(world.run_until([&] { return all_ended(creates); }, 1s));
+  CHECK(creates[2]->page != nullptr);
+  CHECK(creates[1]->page == nullptr);
+  const std::uint64_t name = *creates[0]->result;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<Call*> calls;
+    for (const Rank rank : world.all()) calls.push_back(&world.enter_group(rank, name, 60s));
+    REQUIRE(world.run_until([&] { return all_ended(calls); }, 1s));
+    for (const Call* call : calls) CHECK(call->result.has_value());
+  }
+  CHECK_FALSE(creates[2]->page->started());
 }
 
 TEST_CASE("stop ends creates with STOPPED") {

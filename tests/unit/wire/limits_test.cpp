@@ -191,6 +191,7 @@ TEST_CASE("group and window messages") {
   CHECK(!accepts<ExchangeAck>([](ExchangeAck& m) { m.number = 0; }));
   CHECK(!accepts<Barrier>([](Barrier& m) { m.note = static_cast<BarrierNote>(8); }));
   CHECK(!accepts<Barrier>([](Barrier& m) { m.code = 9999; }));
+  CHECK(!accepts<Barrier>([](Barrier& m) { m.page = 2; }));
   CHECK(!accepts<GroupJoin>([](GroupJoin& m) { m.note = static_cast<JoinNote>(3); }));
   CHECK(!accepts<GroupAnswer>([](GroupAnswer& m) { m.code = 9999; }));
   CHECK(!accepts<GroupAnswer>([](GroupAnswer& m) {

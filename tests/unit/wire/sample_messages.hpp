@@ -147,15 +147,16 @@ inline std::vector<std::uint64_t> any_words(Random& r, std::uint64_t max) {
   return words;
 }
 inline void fill(Random& r, Barrier& m) {
-  m = {r.next(),     r.next(), r.next(),    up_to<BarrierNote>(r, static_cast<std::uint64_t>(BarrierNote::gone)),
-       any<Rank>(r), r.next(), any_code(r), any_words(r, 20)};
+  m = {r.next(), r.next(), r.next(), up_to<BarrierNote>(r, static_cast<std::uint64_t>(BarrierNote::gone)),
+       any<Rank>(r), r.next(), any_code(r), up_to<std::uint8_t>(r, 1), any_words(r, 20)};
 }
 inline void fill(Random& r, GroupJoin& m) {
   m = {up_to<JoinNote>(r, static_cast<std::uint64_t>(JoinNote::probe)), any<std::uint32_t>(r), r.next(), r.next(),
        r.next()};
 }
 inline void fill(Random& r, GroupAnswer& m) {
-  m = {any<std::uint32_t>(r), r.next(), 0, any_code(r), any<Rank>(r), any_words(r, 20), {}};
+  m = {any<std::uint32_t>(r), r.next(), 0, any_code(r), any<Rank>(r), any_words(r, 20), {}, r.next(),
+       any<std::uint32_t>(r), r.next()};
   if (m.code != 0) return;
   m.group = r.identity();
   m.incarnations = any_words(r, 20);
@@ -220,11 +221,12 @@ inline auto tied(const RegionDescriptor& d) {
 }
 inline auto tied(const ExchangeAck& m) { return std::tie(m.number); }
 inline auto tied(const Barrier& m) {
-  return std::tie(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code, m.ranks);
+  return std::tie(m.group, m.number, m.call, m.note, m.rank, m.incarnation, m.code, m.page, m.ranks);
 }
 inline auto tied(const GroupJoin& m) { return std::tie(m.note, m.tag, m.call, m.list, m.options); }
 inline auto tied(const GroupAnswer& m) {
-  return std::tie(m.tag, m.call, m.group, m.code, m.rank, m.ranks, m.incarnations);
+  return std::tie(m.tag, m.call, m.group, m.code, m.rank, m.ranks, m.incarnations, m.page_process, m.page_descriptor,
+                  m.page_challenge);
 }
 inline auto tied(const Bye& m) { return std::tie(m.code); }
 inline auto tied(const HccsOffer& m) { return std::tie(m.challenge, m.regions_max); }
