@@ -159,6 +159,28 @@ TEST_CASE("a death ends the barrier also when the dead had entered it, and the n
   for (const Call* call : {&c, &d, &e, &f}) CHECK(call->result.has_value());
 }
 
+TEST_CASE("S8: calls that a death has ended count for nothing when its new life comes first") {
+  BarrierWorld world(4, 8);
+  std::vector<Call*> warm;
+  for (const Rank rank : world.all()) warm.push_back(&world.enter(rank, world.all(), 60s));
+  REQUIRE(world.run_until([&] { return std::all_of(warm.begin(), warm.end(), [](Call* c) { return c->ended; }); }, 1s));
+  std::vector<Call*> ended;
+  for (const Rank rank : {0U, 1U, 3U}) ended.push_back(&world.enter(rank, world.all(), 60s));
+  world.run_for(100ms);
+  world.restart(2);
+  REQUIRE(
+      world.run_until([&] { return std::all_of(ended.begin(), ended.end(), [](Call* c) { return c->ended; }); }, 1s));
+  Call& fresh = world.enter(2, world.all(), 60s);
+  Call& collector = world.enter(0, world.all(), 60s);
+  world.run_for(5s);
+  CHECK_FALSE(fresh.ended);
+  CHECK_FALSE(collector.ended);
+  world.enter(1, world.all(), 60s);
+  world.enter(3, world.all(), 60s);
+  REQUIRE(world.run_until([&] { return fresh.ended && collector.ended; }, 1s));
+  CHECK(fresh.result.has_value());
+}
+
 TEST_CASE("S8: a dead life does not count when the barrier is tried again") {
   BarrierWorld world(4, 6);
   std::vector<Call*> warm;

@@ -147,6 +147,9 @@ class BarrierWorld {
     nodes_[to]->actor->on_peer_down({dead, nodes_[dead]->life}, end);
   }
 
+  /// A note as if it came from that life.
+  void inject(Rank to, peer::PeerLife from, const wire::Barrier& note) { nodes_[to]->actor->on_barrier(from, note); }
+
   template <class Predicate>
   bool run_until(Predicate&& until, Duration time) {
     const Instant end = now() + time;

@@ -187,6 +187,21 @@ TEST_CASE("S8: a group holds the lives that made it, not those that come after")
   }
 }
 
+TEST_CASE("S8: a note from another life than the one that made the group is not counted") {
+  BarrierWorld world(2, 18);
+  const std::uint64_t name = world.make({0, 1});
+  Call& call = world.enter_group(0, name, 1s);
+  wire::Barrier note;
+  note.group = name;
+  note.number = 2;
+  note.call = 1;
+  world.inject(0, {1, 77}, note);
+  REQUIRE(world.run_until([&] { return call.ended; }, 2s));
+  REQUIRE_FALSE(call.result.has_value());
+  CHECK(call.result.error().code == ErrorCode::deadline_exceeded);
+  CHECK(call.result.error().detail.missing[0] == 1);
+}
+
 TEST_CASE("a session that ends by lease is the end of a made group, for a barrier under way and all later ones") {
   for (const Pages pages : {Pages::none, Pages::if_shared}) {
     CAPTURE(pages == Pages::none);
