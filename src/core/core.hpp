@@ -109,7 +109,8 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
                                         void* context);
   [[nodiscard]] Result<void> exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                                      void (*done)(void*, std::vector<PeerAddresses>&&), void* context);
+                                      void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
+                                      std::uint64_t group = 0);
   [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
                                      void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
@@ -160,6 +161,7 @@ class Core final : private peer::PeerListener,
   void on_barrier(peer::PeerLife from, const wire::Barrier& message) override;
   void on_group_join(peer::PeerLife from, const wire::GroupJoin& message) override;
   void on_group_answer(peer::PeerLife from, const wire::GroupAnswer& message) override;
+  [[nodiscard]] bool has_group(std::uint64_t name) const noexcept override { return barrier_->has(name); }
   void on_peer_down(peer::PeerLife who, peer::PeerEnd end, const Error& why) override;
   void on_same_host_count(std::size_t peers) override;
   void on_timer() override;  // steps of stopping, regions that wait to be released

@@ -124,7 +124,7 @@ struct ExchangeCall {
 }  // namespace
 
 Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context, std::uint64_t group) {
   if (const auto valid = check_done(done); !valid) return valid;
   if (const auto admitted = admit(); !admitted) return admitted;
   const auto deadline = deadline_of(timeout);
@@ -147,7 +147,7 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
   };
   const auto begun = call(make_call(
       [this, collect = collect.get(), regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline,
-       refuse_all] {
+       group, refuse_all] {
         if (stop_stage_ >= StopStage::closing) {
           refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown}));
           return;
@@ -195,7 +195,8 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
                                                 auto& here = *static_cast<ExchangeCall::Place*>(at);
                                                 here.call->one(here.index, std::move(got));
                                               },
-                                          .context = &place});
+                                          .context = &place,
+                                          .group = group});
           } else {
             answer.result = fail(ErrorCode::limit_reached, {.rank = answer.rank, .limit = options_.peers_max});
             collect->finish_one();

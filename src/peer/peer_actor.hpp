@@ -35,6 +35,7 @@ struct ExchangeWait {
   Instant deadline{};
   void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
   void* context = nullptr;
+  std::uint64_t group = 0;  ///< answered by the peer's next exchange in the same group; 0: in none
 };
 
 class PeerActor final : private LinkActorEvents,
@@ -196,6 +197,7 @@ class PeerActor final : private LinkActorEvents,
   void attach_all();
   void region_gone(RegionKey key);
   void arrived_exchange_settled();
+  [[nodiscard]] bool room_for_exchange();
   [[nodiscard]] RemoteRegion remote_region(const wire::RegionDescriptor& region) const;
   void publish();
   void publish_again();
@@ -283,6 +285,7 @@ class PeerActor final : private LinkActorEvents,
   struct OutExchange {
     std::uint64_t number;
     std::vector<wire::RegionDescriptor> regions;
+    std::uint64_t group = 0;
     bool again = false;  // told once more, unasked
     std::size_t regions_queued = 0;
     bool queued_whole = false;
@@ -298,7 +301,11 @@ class PeerActor final : private LinkActorEvents,
   wire::Exchange arriving_{};
   std::size_t attaching_ = 0;
   bool arrived_whole_ = false;
-  std::deque<std::vector<RemoteRegion>> arrived_;  // not yet given to a waiter
+  struct Arrived {
+    std::uint64_t group;
+    std::vector<RemoteRegion> regions;
+  };
+  std::deque<Arrived> arrived_;  // not yet given to a waiter
 
   Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
   Ticker fence_tick_{*this, &PeerActor::on_fence_tick};

@@ -32,7 +32,7 @@ void PeerActor::exchange(std::vector<wire::RegionDescriptor> mine, const Exchang
   }
   for (const wire::RegionDescriptor& region : mine) published_.insert_or_assign(region.key.id, region);
   exchanges_out_ += 1;
-  publishing_.push_back({.number = exchanges_out_, .regions = std::move(mine)});
+  publishing_.push_back({.number = exchanges_out_, .regions = std::move(mine), .group = wait.group});
   waiter.number = exchanges_out_;
   waiters_.push_back(waiter);
   publish();
@@ -69,6 +69,7 @@ void PeerActor::publish() {
                              .first = static_cast<std::uint32_t>(first),
                              .total = static_cast<std::uint32_t>(out.regions.size()),
                              .again = out.again ? std::uint8_t{1} : std::uint8_t{0},
+                             .group = out.group,
                              .regions = {}};
       message.regions.assign(out.regions.begin() + static_cast<std::ptrdiff_t>(first),
                              out.regions.begin() + static_cast<std::ptrdiff_t>(last));
@@ -129,12 +130,13 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
     return;
   }
   // Whatever is not taken now comes again.
-  if (message.number != exchanges_in_ + 1 || arrived_whole_ || arrived_.size() >= k_exchanges_open_max) return;
+  if (message.number != exchanges_in_ + 1 || arrived_whole_ || !room_for_exchange()) return;
   if (message.first == 0 && arriving_.number != message.number) arriving_ = {.number = message.number, .regions = {}};
   if (message.number != arriving_.number || message.first != arriving_.regions.size()) return;
   if (message.total > services_.regions_max) return;
   arriving_.total = message.total;
   arriving_.again = message.again;
+  arriving_.group = message.group;
   arriving_.regions.insert(arriving_.regions.end(), message.regions.begin(), message.regions.end());
   if (arriving_.regions.size() < message.total) return;
   arrived_whole_ = true;
@@ -153,6 +155,17 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
     }
   }
   arrived_exchange_settled();
+}
+
+/// Those of groups that are no more are never taken; they give way to what comes.
+bool PeerActor::room_for_exchange() {
+  if (arrived_.size() < k_exchanges_open_max) return true;
+  const auto dead = std::find_if(arrived_.begin(), arrived_.end(), [this](const Arrived& arrived) {
+    return arrived.group != 0 && !services_.listener.has_group(arrived.group);
+  });
+  if (dead == arrived_.end()) return false;
+  arrived_.erase(dead);
+  return true;
 }
 
 RemoteRegion PeerActor::remote_region(const wire::RegionDescriptor& region) const {
@@ -208,16 +221,17 @@ void PeerActor::arrived_exchange_settled() {
   std::vector<RemoteRegion> regions;
   regions.reserve(arriving_.regions.size());
   for (const wire::RegionDescriptor& region : arriving_.regions) regions.push_back(remote_region(region));
-  const bool asked = arriving_.again == 0;  // what is only told again answers no exchange of the program
+  // What is only told again answers no exchange of the program.
+  if (arriving_.again == 0) arrived_.push_back({arriving_.group, std::move(regions)});
   arriving_ = {};
-  if (asked) arrived_.push_back(std::move(regions));
   send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
   match_exchanges();
 }
 
 // ---- both ----
 
-/// A waiter is served when the peer has its part and one of the peer's exchanges is here that nobody took.
+/// A waiter is served when the peer has its part and one of the peer's exchanges is here that nobody took, of the same
+/// group: those of two groups may be called in different orders on the two sides.
 void PeerActor::match_exchanges() {
   exchange_ready_ = true;
   pump_later();
@@ -225,13 +239,19 @@ void PeerActor::match_exchanges() {
 
 void PeerActor::serve_exchanges() {
   exchange_ready_ = false;
-  while (!waiters_.empty() && !arrived_.empty()) {
-    const Waiter waiter = waiters_.front();
+  for (std::size_t i = 0; i < waiters_.size() && !arrived_.empty();) {
+    const Waiter waiter = waiters_[i];
     if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
+    const auto taken = std::find_if(arrived_.begin(), arrived_.end(),
+                                    [&](const Arrived& arrived) { return arrived.group == waiter.wait.group; });
+    if (taken == arrived_.end()) {
+      ++i;
+      continue;
+    }
     log::debug("rank {} to {}: exchange {} is complete", services_.rank, rank_, waiter.number);
-    waiters_.pop_front();
-    PeerAddresses answer{.rank = rank_, .result = {}, .regions = std::move(arrived_.front())};
-    arrived_.pop_front();
+    waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    PeerAddresses answer{.rank = rank_, .result = {}, .regions = std::move(taken->regions)};
+    arrived_.erase(taken);
     waiter.wait.done(waiter.wait.context, std::move(answer));
   }
 }
@@ -252,7 +272,7 @@ void PeerActor::ask_again(std::deque<Waiter> waiters) {
   for (Waiter& waiter : waiters) {
     if (waiter.refused.code == ErrorCode::ok) {
       waiter.number = ++exchanges_out_;
-      publishing_.push_back({.number = waiter.number, .regions = waiter.regions});
+      publishing_.push_back({.number = waiter.number, .regions = waiter.regions, .group = waiter.wait.group});
     }
     waiters_.push_back(std::move(waiter));
   }

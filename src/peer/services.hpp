@@ -25,6 +25,8 @@ class PeerListener {
   virtual void on_barrier(PeerLife from, const wire::Barrier& message) = 0;
   virtual void on_group_join(PeerLife from, const wire::GroupJoin& message) = 0;
   virtual void on_group_answer(PeerLife from, const wire::GroupAnswer& message) = 0;
+  /// Whether this rank is in the group of that name now.
+  [[nodiscard]] virtual bool has_group(std::uint64_t name) const noexcept = 0;
   /// A life of the rank is over for us: died, left, replaced (life), or its lease ended (session).
   virtual void on_peer_down(PeerLife who, PeerEnd end, const Error& why) = 0;
   /// A peer proved that it shares this host (or no longer does).

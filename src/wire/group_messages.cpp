@@ -8,7 +8,7 @@
 namespace hixl::wire {
 /// Bytes of one descriptor on the wire.
 constexpr std::size_t k_descriptor_bytes = 8 + 16 + 8 + 8 + 1 + 4 + 4 + 8 + 1;
-static_assert(21 + k_descriptors_max * k_descriptor_bytes <= k_body_bytes_max, "a full exchange fits a body");
+static_assert(29 + k_descriptors_max * k_descriptor_bytes <= k_body_bytes_max, "a full exchange fits a body");
 
 static bool valid(const RegionDescriptor& d) noexcept {
   return d.key.valid() && d.base + d.length >= d.base && d.rights <= Rights::all &&
@@ -42,7 +42,7 @@ void fields(Code& code, typename Code::template Field<RegionDescriptor>& d) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Exchange>& m) {
-  code(m.number, m.first, m.total, m.again);
+  code(m.number, m.first, m.total, m.again, m.group);
   code.list(m.regions, k_descriptors_max, k_descriptor_bytes);
 }
 template <class Code>

@@ -165,6 +165,7 @@ struct Exchange {
   std::uint32_t first = 0;   ///< index of the first descriptor of this frame
   std::uint32_t total = 0;   ///< of the whole exchange
   std::uint8_t again = 0;    ///< 1: told again after a lost session, so no answer to an exchange() of the program
+  std::uint64_t group = 0;   ///< the name of the group in which it is made; 0: in none
   std::vector<RegionDescriptor> regions;
 };
 struct ExchangeAck {

@@ -134,6 +134,46 @@ TEST_CASE("exchanges that the peer never takes are bounded, and so are those tha
   CHECK(taken == peer::k_exchanges_open_max);
 }
 
+TEST_CASE("exchanges of two groups meet those of the same group, whatever order each side calls them in") {
+  PeerWorld world(46);
+  const auto tagged = [&](Rank rank, std::uint32_t tag) {
+    auto region = world[rank].region;
+    region.tag = tag;
+    return std::vector{region};
+  };
+  auto& first = world[0].exchange(world[1], tagged(0, 10), seconds(30), 1);
+  auto& second = world[0].exchange(world[1], tagged(0, 20), seconds(30), 2);
+  auto& none = world[0].exchange(world[1], tagged(0, 30));
+  world.world.run_for(seconds(1));
+  auto& there = world[1].exchange(world[0], tagged(1, 2), seconds(30), 2);
+  REQUIRE(world.run([&] { return there.ends > 0 && second.ends > 0; }, seconds(5)));
+  CHECK(second.answer.regions.front().tag == 2);
+  CHECK(there.answer.regions.front().tag == 20);
+  CHECK(first.ends + none.ends == 0);
+  auto& in_none = world[1].exchange(world[0], tagged(1, 3));
+  auto& in_first = world[1].exchange(world[0], tagged(1, 1), seconds(30), 1);
+  REQUIRE(world.run([&] { return in_none.ends > 0 && in_first.ends > 0 && first.ends > 0 && none.ends > 0; }));
+  CHECK(first.answer.regions.front().tag == 1);
+  CHECK(in_first.answer.regions.front().tag == 10);
+  CHECK(none.answer.regions.front().tag == 3);
+  CHECK(in_none.answer.regions.front().tag == 30);
+}
+
+TEST_CASE("exchanges of groups that are no more do not take the room of others") {
+  PeerWorld world(47);
+  world[1].groups = {7};  // open here; nobody takes what comes for it either
+  for (std::size_t i = 0; i < peer::k_exchanges_open_max + 40; ++i) {
+    const auto& job = world[0].exchange(world[1], {world[0].region}, milliseconds(500), i % 2 == 0 ? 7 : 8 + i);
+    REQUIRE(world.run([&] { return job.ends > 0; }));
+    CHECK(job.answer.result.error().code == ErrorCode::deadline_exceeded);
+  }
+  auto& here = world[0].exchange(world[1]);
+  auto& there = world[1].exchange(world[0]);
+  REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }, seconds(10)));
+  CHECK(here.answer.result.has_value());
+  CHECK(there.answer.result.has_value());
+}
+
 TEST_CASE("a rank that comes back finds the regions of the others without their programs' help") {
   PeerWorld world(46);
   world.meet(0, 1);

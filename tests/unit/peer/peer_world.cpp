@@ -118,7 +118,8 @@ Job& Life::add(const Life& other, std::uint64_t at, std::uint64_t value, Duratio
   return job;
 }
 
-ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time) {
+ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time,
+                            std::uint64_t group) {
   ExchangeJob& job = *exchanges.emplace_back(std::make_unique<ExchangeJob>());
   job.life = this;
   to(other.rank)
@@ -130,7 +131,8 @@ ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescripto
                                         at.answer = std::move(answer);
                                         at.ended_at = at.life->world.world.now();
                                       },
-                                  .context = &job});
+                                  .context = &job,
+                                  .group = group});
   CHECK(job.ends == 0);  // never inline
   wake();
   return job;

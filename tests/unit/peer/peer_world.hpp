@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -99,7 +100,8 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   /// fetch_add on the other's word at `at`.
   Job& add(const Life& other, std::uint64_t at, std::uint64_t value = 1, Duration time = seconds(30));
   memory::PeerMemory& known(const Life& other) { return *directory->memory(other.rank); }
-  ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30));
+  ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30),
+                        std::uint64_t group = 0);
   ExchangeJob& exchange(const Life& other, Duration time = seconds(30)) { return exchange(other, {region}, time); }
   [[nodiscard]] std::vector<LinkInfo> links(Rank other) {
     std::vector<LinkInfo> all;
@@ -137,6 +139,7 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   std::deque<std::unique_ptr<Job>> jobs;
   std::deque<std::unique_ptr<ExchangeJob>> exchanges;
   std::vector<ErrorCode> downs;
+  std::set<std::uint64_t> groups;
   std::map<Rank, AddressWatcher*> watchers;
   std::function<void(Job&)> on_end;
   std::uint64_t ends = 0;
@@ -147,6 +150,7 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   void on_barrier(PeerLife, const wire::Barrier&) override {}
   void on_group_join(PeerLife, const wire::GroupJoin&) override {}
   void on_group_answer(PeerLife, const wire::GroupAnswer&) override {}
+  bool has_group(std::uint64_t name) const noexcept override { return groups.contains(name); }
   void on_peer_down(PeerLife, PeerEnd, const Error& why) override { downs.push_back(why.code); }
   void on_same_host_count(std::size_t) override {}
   void watch(Rank other, AddressWatcher& watcher) override;

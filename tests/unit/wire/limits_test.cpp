@@ -34,6 +34,7 @@ std::vector<std::byte> exchange_bytes(std::uint32_t total, std::uint32_t count, 
   out.put(std::uint32_t{0});
   out.put(total);
   out.put(std::uint8_t{0});  // again
+  out.put(std::uint64_t{0});  // group
   out.put(count);
   for (std::size_t i = 0; i < descriptors; ++i) {
     out.put(std::uint32_t{1});

@@ -138,6 +138,7 @@ inline void fill(Random& r, Exchange& m) {
   m.regions.resize(from_1<std::size_t>(r, r.chance(100) ? k_descriptors_max : 20));
   m.total = m.first + static_cast<std::uint32_t>(m.regions.size()) + up_to<std::uint32_t>(r, 1000);
   m.again = up_to<std::uint8_t>(r, 1);
+  m.group = r.next();
   for (RegionDescriptor& region : m.regions) fill(r, region);
 }
 inline void fill(Random& r, ExchangeAck& m) { m = {r.identity()}; }
