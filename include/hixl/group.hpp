@@ -58,7 +58,7 @@ class Group {
   /// thread.
   [[nodiscard]] Result<void> barrier_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
                                            void* context);
-  /// Runtime::exchange() with all members, this rank included; answers in the group's order. Blocking.
+  /// Runtime::exchange() with all members in this group, this rank too; answers in the group's order. Blocking.
   [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, Timeout timeout = k_default_timeout);
 
   // ---- transfers: as Runtime's, to members only (INVALID_ARGUMENT names the rank), over the group's links ----
@@ -73,9 +73,19 @@ class Group {
   [[nodiscard]] Result<Request> put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,
                                                 const Signal& signal, const OpOptions& options = {});
   [[nodiscard]] Result<Request> batch(std::span<const BatchEntry> entries, const OpOptions& options = {});
+  [[nodiscard]] Result<Request> batch_with_signal(std::span<const BatchEntry> entries, const Signal& signal,
+                                                  const OpOptions& options = {});
+  [[nodiscard]] Result<Request> put_gathered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                             const OpOptions& options = {});
+  [[nodiscard]] Result<Request> get_scattered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                              const OpOptions& options = {});
+  [[nodiscard]] Result<Request> put_strided(const Strided& strided, const OpOptions& options = {});
+  [[nodiscard]] Result<Request> get_strided(const Strided& strided, const OpOptions& options = {});
   /// Ends when everything that this rank posted to `rank` before it has ended, in this group and outside.
   [[nodiscard]] Result<void> flush(Rank rank, Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<Request> flush_async(Rank rank, const OpOptions& options = {});
+  /// As Runtime's: orders all that this rank posts to `rank`, in this group and outside.
+  [[nodiscard]] Result<Request> fence(Rank rank, const OpOptions& options = {});
 
   /// Ends this rank's membership. Open barriers of it end with CANCELLED here, with PEER_GONE at the others.
   void close();

@@ -154,15 +154,58 @@ Result<Request> Group::put_with_signal(const void* local, const RemoteAddress& r
   });
 }
 
+Result<Request> Group::State::post_entries(const State* state, std::span<const BatchEntry> entries,
+                                           const Signal* signal, const OpOptions& options) {
+  if (state == nullptr || entries.empty()) {
+    return fail(ErrorCode::invalid_argument, {.stage = Stage::group, .limit = 1});
+  }
+  return post(state, entries.front().remote.rank, options,
+              [&](core::Core& core, const OpOptions& with) { return core.post_batch(entries, signal, with); });
+}
+
 Result<Request> Group::batch(std::span<const BatchEntry> entries, const OpOptions& options) {
-  if (!state_ || entries.empty()) return fail(ErrorCode::invalid_argument, {.stage = Stage::options, .limit = 1});
-  return State::post(state_.get(), entries.front().remote.rank, options,
-                     [&](core::Core& core, const OpOptions& with) { return core.post_batch(entries, nullptr, with); });
+  return State::post_entries(state_.get(), entries, nullptr, options);
+}
+
+Result<Request> Group::batch_with_signal(std::span<const BatchEntry> entries, const Signal& signal,
+                                         const OpOptions& options) {
+  return State::post_entries(state_.get(), entries, &signal, options);
+}
+
+Result<Request> Group::put_gathered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                    const OpOptions& options) {
+  return State::post(state_.get(), remote.rank, options, [&](core::Core& core, const OpOptions& with) {
+    return core.post_pieces(TransferVerb::put, pieces, remote, with);
+  });
+}
+
+Result<Request> Group::get_scattered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
+                                     const OpOptions& options) {
+  return State::post(state_.get(), remote.rank, options, [&](core::Core& core, const OpOptions& with) {
+    return core.post_pieces(TransferVerb::get, pieces, remote, with);
+  });
+}
+
+Result<Request> Group::put_strided(const Strided& strided, const OpOptions& options) {
+  return State::post(state_.get(), strided.remote.rank, options, [&](core::Core& core, const OpOptions& with) {
+    return core.post_strided(TransferVerb::put, strided, with);
+  });
+}
+
+Result<Request> Group::get_strided(const Strided& strided, const OpOptions& options) {
+  return State::post(state_.get(), strided.remote.rank, options, [&](core::Core& core, const OpOptions& with) {
+    return core.post_strided(TransferVerb::get, strided, with);
+  });
 }
 
 Result<Request> Group::flush_async(Rank rank, const OpOptions& options) {
   return State::post(state_.get(), rank, options,
                      [&](core::Core& core, const OpOptions& with) { return core.post_flush(rank, with); });
+}
+
+Result<Request> Group::fence(Rank rank, const OpOptions& options) {
+  return State::post(state_.get(), rank, options,
+                     [&](core::Core& core, const OpOptions& with) { return core.post_fence(rank, with); });
 }
 
 Result<void> Group::State::transfer(const State* state, TransferVerb verb, const void* local,

@@ -27,6 +27,8 @@ class Group::State {
   [[nodiscard]] Result<LinkSet> links_of(LinkSet wanted) const;
   template <class Post>
   [[nodiscard]] static Result<Request> post(const State* state, Rank rank, const OpOptions& options, Post&& run);
+  [[nodiscard]] static Result<Request> post_entries(const State* state, std::span<const BatchEntry> entries,
+                                                    const Signal* signal, const OpOptions& options);
   [[nodiscard]] static Result<void> transfer(const State* state, TransferVerb verb, const void* local,
                                              const RemoteAddress& remote, std::uint64_t size, Timeout timeout);
 

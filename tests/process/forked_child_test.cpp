@@ -79,12 +79,19 @@ void store_answers(void* context, std::vector<PeerAddresses>&& answers) {
   answer.ends.fetch_add(1);
 }
 
+void store_group(void* context, Result<Group>&& group) {
+  auto& answer = *static_cast<Answer<Result<Group>>*>(context);
+  answer.value = std::move(group);
+  answer.ends.fetch_add(1);
+}
+
 struct Inherited {
   Runtime& runtime;
   Region region;
   RemoteRegion remote;
   Request open;    // under way at the fork, or ended and not looked at
   Request looked;  // its end was seen before the fork
+  Group& group;
 };
 
 /// Every function of Runtime and of Request, in the child.
@@ -134,6 +141,17 @@ void call_everything(Said& said, Inherited& in) {
   want(said, "counters", rt.counters().operations == 0);
   want(said, "links", rt.links().empty());
   want(said, "rank", rt.rank() == 0 && rt.world_size() == 2 && rt.incarnation() != 0);
+
+  want(said, "create_group", rt.create_group(one));
+  want(said, "group barrier", in.group.barrier());
+  want(said, "group barrier_async", in.group.barrier_async(1s, store_result, &met));
+  want(said, "group put", in.group.put(data, to, 8));
+  want(said, "group put_sync", in.group.put_sync(data, to, 8));
+  want(said, "group flush", in.group.flush(1));
+  want(said, "group exchange", in.group.exchange({}).front().result);
+  want(said, "group members", in.group.size() == 1 && in.group.world_rank(0) == 0);
+  in.group.close();
+  Group moved = std::move(in.group);  // ends here: nothing is released
 
   Request copy = in.open;
   want(said, "cancel", copy.cancel());
@@ -222,7 +240,12 @@ TEST_CASE("S16 S37 P62 in a forked child every function answers FORKED at once, 
       require_ok(open);
       require_ok(looked);
       world.until([&] { return looked->done(); });
-      Inherited in{*world.mine, world.here, world.remote, *open, *looked};
+      const Rank self[] = {0};
+      Answer<Result<Group>> made{.ends = 0, .value = fail(ErrorCode::busy)};
+      require_ok(world.mine->create_group_async(self, {}, k_patience, store_group, &made));
+      world.until([&] { return made.ends.load() == 1; });
+      require_ok(made.value);
+      Inherited in{*world.mine, world.here, world.remote, *open, *looked, *made.value};
       CHECK(in_child([&](Said& said) { call_everything(said, in); }) == "");
       CHECK(in_child([&](Said& said) {
               // Destroyed in the child: nothing hangs, and nothing of it reaches the parent or its peers.
@@ -239,6 +262,10 @@ TEST_CASE("S16 S37 P62 in a forked child every function answers FORKED at once, 
           {.callback = {[](void* context, const Completion& completion) { store_result(context, completion.result); },
                         &put}}));
       world.until([&] { return put.ends.load() == 1; });
+      Answer<Result<void>> met;  // the parent's group is as it was
+      require_ok(made.value->barrier_async(k_patience, store_result, &met));
+      world.until([&] { return met.ends.load() == 1; });
+      require_ok(met.value);
       require_ok(put.value);
       CHECK(world.theirs->counters().peers_lost == 0);
       CHECK(world.theirs->counters().link_failures == 0);
