@@ -17,6 +17,7 @@
 
 #include <hixl/runtime.hpp>
 
+#include "base/log_quota.hpp"
 #include "core/queue_state.hpp"
 #include "core/self_actor.hpp"
 #include "core/waiting.hpp"
@@ -235,6 +236,7 @@ class Core final : private peer::PeerListener,
   void callback_threw() noexcept;
 
   struct Release;
+  void warn_of_allocation(const Error& error, std::size_t size, const AllocateOptions& options);
   void release_step();
   void stop_step();
   void teardown();
@@ -283,6 +285,8 @@ class Core final : private peer::PeerListener,
   std::uint32_t telling_ = 0;  // pieces of the program that are running on the loop
 
   std::atomic<std::uint64_t> callback_errors_{0};
+  std::mutex allocation_log_mutex_;  // guards allocation_log_
+  log::Quota allocation_log_;
   std::mutex calls_mutex_;   // makes a call's post and the loop's last look exclude each other; held for a post at most
   bool calls_over_ = false;  // calls_mutex_
 

@@ -59,13 +59,24 @@ Result<Region> Core::register_memory(void* data, std::size_t size, const Registe
   return region_of(*info);
 }
 
+/// Any thread, so not the loop's log; what was left out of an earlier period is told with the next line.
+void Core::warn_of_allocation(const Error& error, std::size_t size, const AllocateOptions& options) {
+  const Instant now = loop_->port().now();
+  const std::scoped_lock lock(allocation_log_mutex_);
+  allocation_log_.flush(now, [](log::Level level, const log::Topic& topic, std::uint64_t count) {
+    log::emit(level, "{}: {} more suppressed", topic.kind, count);
+  });
+  if (!allocation_log_.admit(log::Level::warn, {"allocations that failed"}, now)) return;
+  log::warn("rank {}: no {} bytes of {} memory: {} (needed {}, limit {}); {}", options_.rank, size, name(options.kind),
+            name(error.code), error.detail.length, error.detail.limit, remedy_for(error, options));
+}
+
 Result<Region> Core::allocate(std::size_t size, const AllocateOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
   const auto info = regions_->allocate(size, options);
   if (info) return region_of(*info);
   const Error& error = info.error();
-  log::warn("rank {}: no {} bytes of {} memory: {} (needed {}, limit {}); {}", options_.rank, size, name(options.kind),
-            name(error.code), error.detail.length, error.detail.limit, remedy_for(error, options));
+  warn_of_allocation(error, size, options);
   return fail(error);
 }
 

@@ -43,15 +43,17 @@ struct Core::NoBook final : peer::AddressBook {
 
 /// Lets in only processes of our own user: an abstract name is open to everybody on the host.
 struct Core::UnixDoor final : runtime::ListenerEvents {
-  explicit UnixDoor(peer::Directory& directory) : inner(directory) {}
+  UnixDoor(runtime::Loop& on_loop, peer::Directory& directory) : loop(on_loop), inner(directory) {}
   void on_accept(std::unique_ptr<runtime::Stream> stream) override {
     const auto credentials = stream->credentials();
     if (credentials.pid != 0 && credentials.uid != geteuid()) {
-      log::warn("a process of user {} was turned away from the local socket", credentials.uid);
+      loop.log().warn({"turned away from the local socket, processes of user", credentials.uid},
+                      "a process of user {} was turned away from the local socket", credentials.uid);
       return;
     }
     inner.on_accept(std::move(stream));
   }
+  runtime::Loop& loop;
   peer::Directory& inner;
 };
 
@@ -168,7 +170,7 @@ Result<void> Core::listen() {
   if (local) {
     Random random(seed_ ^ services_->incarnation);
     const std::string name = fmt::format("hixl-{:016x}{:016x}", random.next(), random.next());
-    unix_door_ = std::make_unique<UnixDoor>(*directory_);
+    unix_door_ = std::make_unique<UnixDoor>(*loop_, *directory_);
     auto listener = loop_->port().listen(runtime::Address::abstract(name), *unix_door_);
     if (!listener) return fail(listener.error());
     unix_listener_ = std::move(*listener);
@@ -240,7 +242,7 @@ void Core::on_mail(const runtime::Mail& mail) {
 }
 
 void Core::on_peer_down(peer::PeerLife who, peer::PeerEnd end, const Error& why) {
-  log::info("rank {} is down: {}", who.rank, why.message());
+  loop_->log().info({"deaths of rank", who.rank}, "rank {} is down: {}", who.rank, why.message());
   formation_->on_peer_down(who, end);
   barrier_->on_peer_down(who, end);
 }

@@ -31,7 +31,7 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
 
 void Core::callback_threw() noexcept {
   callback_errors_.fetch_add(1, std::memory_order_relaxed);
-  log::error("a callback threw an exception; it was caught and the loop goes on");
+  loop_->log().error({"callbacks that threw"}, "a callback threw an exception; it was caught and the loop goes on");
 }
 
 // ---- cancel ----

@@ -98,7 +98,8 @@ void FileMembership::Impl::try_claim() {
   }
   if (!result && !joined) return finish(fail(result.error()));
   if (!result && !std::exchange(refused, true)) {
-    log::warn("rank {}: the rendezvous file {} is lost: {}", claim.endpoints.rank, path, result.error().message());
+    loop.log().warn({"the rendezvous file is lost"}, "rank {}: the rendezvous file {} is lost: {}",
+                    claim.endpoints.rank, path, result.error().message());
   }
   // Once joined there is no hurry: peers that are connected do not need the file.
   const Duration longest = result ? k_try_pause : k_read_calm;
@@ -163,7 +164,9 @@ void FileMembership::Impl::read() {
   last_read = loop.now();
   file.refresh();
   if (!file.stands()) {
-    log::info("rank {}: the rendezvous file {} was removed or spoilt; claiming again", claim.endpoints.rank, path);
+    loop.log().info({"the rendezvous file was removed or spoilt"},
+                    "rank {}: the rendezvous file {} was removed or spoilt; claiming again", claim.endpoints.rank,
+                    path);
     state = State::claiming;
     return try_claim();
   }

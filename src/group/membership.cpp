@@ -160,7 +160,8 @@ void Membership::Impl::on_connected(const Result<void>& result) {
   const auto credentials = connecting->credentials();
   if (address.family == runtime::Address::Family::unix_abstract && credentials.pid != 0 &&
       credentials.uid != ::geteuid()) {
-    log::error("the store at {} is of user {}", address.text(), credentials.uid);
+    loop.log().error({"the store is of user", credentials.uid}, "the store at {} is of user {}", address.text(),
+                     credentials.uid);
     return lost(Error(ErrorCode::access_denied, {.os_error = EPERM}));
   }
   state = State::claiming;
@@ -200,8 +201,9 @@ void Membership::Impl::lost(const Error& error) {
   const bool was_good = state == State::standing && loop.now() - standing_since >= k_good_connection;
   if (was_good) failures = 0;
   if (joined && failures == 0) {
-    log::warn("rank {}: the connection to the store {} is lost ({}); dialling again", claim.endpoints.rank,
-              address.text(), name(error.code));
+    loop.log().warn({"the connection to the store is lost"},
+                    "rank {}: the connection to the store {} is lost ({}); dialling again", claim.endpoints.rank,
+                    address.text(), name(error.code));
   }
   last_error = error;
   state = State::pausing;
@@ -282,7 +284,9 @@ void Membership::Impl::on_claimed(const wire::StoreClaimed& answer) {
   if (code != ErrorCode::ok) {
     const Error error(code, {.rank = claim.endpoints.rank, .stage = Stage::rendezvous, .limit = answer.limit});
     if (!joined) return finish(fail(error));
-    if (failures <= 1) log::warn("rank {}: the store refuses the rank now: {}", claim.endpoints.rank, error.message());
+    if (failures <= 1)
+      loop.log().warn({"the store refuses the rank"}, "rank {}: the store refuses the rank now: {}",
+                      claim.endpoints.rank, error.message());
     return lost(error);
   }
   state = State::standing;

@@ -138,7 +138,8 @@ void StoreServer::Impl::Client::on_frame(const wire::FrameHeader& header, ConstB
 void StoreServer::Impl::Client::malformed() {
   if (state == State::dropped) return;
   ++server.counters.malformed;
-  log::info("store: dropped {}: it sent what a member does not send", stream.stream().remote_text());
+  server.loop.log().info({"store: dropped, sent what a member does not send"},
+                         "store: dropped {}: it sent what a member does not send", stream.stream().remote_text());
   server.drop(*this);
 }
 
@@ -168,7 +169,8 @@ void StoreServer::Impl::Client::on_timer() {
       return server.grant(*this);
     case State::member:
       ++server.counters.slow;
-      log::info("store: dropped {}: it does not read", stream.stream().remote_text());
+      server.loop.log().info({"store: dropped, does not read"}, "store: dropped {}: it does not read",
+                             stream.stream().remote_text());
       return server.drop(*this);
     case State::dropped:
       return;
@@ -210,7 +212,8 @@ void StoreServer::Impl::on_accept(std::unique_ptr<runtime::Stream> stream) {
   const auto credentials = stream->credentials();
   const bool local = address().family == runtime::Address::Family::unix_abstract;
   if (local && credentials.pid != 0 && credentials.uid != ::geteuid()) {
-    log::warn("store: a process of user {} was turned away", credentials.uid);
+    loop.log().warn({"store: turned away, processes of user", credentials.uid},
+                    "store: a process of user {} was turned away", credentials.uid);
     return;
   }
   make_room();

@@ -79,14 +79,11 @@ void Directory::on_greeting_over(Greeting& greeting) {
   services_.loop.defer(*this);
 }
 
-/// Said at the first, tenth, hundredth … so that a crowd at the door does not fill the log.
 void Directory::note_stranger(ErrorCode offence) {
   strangers_ += 1;
-  std::uint64_t power = strangers_;
-  while (power % 10 == 0) power /= 10;
-  if (power != 1) return;
-  log::warn("rank {}: a connection that is no peer was closed, the latest for {}; {} so far", services_.rank,
-            name(offence), strangers_);
+  services_.loop.log().warn({"connections that are no peers"},
+                            "rank {}: a connection that is no peer was closed, the latest for {}; {} so far",
+                            services_.rank, name(offence), strangers_);
 }
 
 void Directory::stop(Instant farewell_until) {

@@ -72,8 +72,9 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
       understood = false;
   }
   if (!understood) {
-    log::warn("rank {} to {}: link {} brought a control frame of type {} that is not understood", services_.rank, rank_,
-              link.id(), static_cast<int>(header.type));
+    services_.loop.log().warn({"control frames not understood of rank", rank_},
+                              "rank {} to {}: link {} brought a control frame of type {} that is not understood",
+                              services_.rank, rank_, link.id(), static_cast<int>(header.type));
     broken_links_.push_back(link.id());
     pump_later();
     return;

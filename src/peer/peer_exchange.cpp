@@ -142,8 +142,9 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
   arrived_whole_ = true;
   for (const wire::RegionDescriptor& region : arriving_.regions) {
     if (const auto added = memory_.remotes.add(remote_region(region)); !added) {
-      log::warn("rank {} to {}: a region it published was not accepted: {}", services_.rank, rank_,
-                added.error().message());
+      services_.loop.log().warn({"regions not accepted of rank", rank_},
+                                "rank {} to {}: a region it published was not accepted: {}", services_.rank, rank_,
+                                added.error().message());
       continue;
     }
     if (const auto old = known_.find(region.key.id); old != known_.end() && old->second.key != region.key) {
@@ -196,8 +197,9 @@ void PeerActor::on_link_attached(LinkActor& link, RegionKey key, const Result<vo
     return;
   }
   if (!result) {
-    log::warn("rank {} to {}: region {} cannot be used over {}: {}", services_.rank, rank_, key.id,
-              name(link.caps().kind), result.error().message());
+    services_.loop.log().warn({"regions that cannot be used of rank", rank_},
+                              "rank {} to {}: region {} cannot be used over {}: {}", services_.rank, rank_, key.id,
+                              name(link.caps().kind), result.error().message());
     if (result.error().code == ErrorCode::not_registered) region_gone(key);  // retired while its window was asked for
   }
   if (attaching_ > 0) attaching_ -= 1;

@@ -43,7 +43,8 @@ void PeerActor::end_session(const Error& why, Over over) {
   const Error exchanges_end = forbidden ? connect_error_ : why;
   const PeerLife who{rank_, incarnation_};
   if (was_active && why.code == ErrorCode::peer_lost) services_.counters.peers_lost += 1;
-  log::info("rank {} to {}: session {} ends: {}", services_.rank, rank_, session_, why.message());
+  services_.loop.log().info({"sessions that ended with rank", rank_}, "rank {} to {}: session {} ends: {}",
+                            services_.rank, rank_, session_, why.message());
   session_active_ = false;
   joinable_ = false;
   heartbeat_tick_.cancel();
@@ -144,8 +145,8 @@ void PeerActor::heartbeat() {
 }
 
 void PeerActor::on_link_up(LinkActor& link) {
-  log::info("rank {} to {}: {} is up (link {}, generation {})", services_.rank, rank_, description(link.caps().kind),
-            link.id(), link.generation());
+  services_.loop.log().info({"links that came up to rank", rank_}, "rank {} to {}: {} is up (link {}, generation {})",
+                            services_.rank, rank_, description(link.caps().kind), link.id(), link.generation());
   last_contact_ = link.up_since = services_.loop.now();
   connect_error_ = {};
   watch_process(link.link()->pidfd());

@@ -84,7 +84,8 @@ void Loop::measure_turn() {
   if (length <= longest_turn_) return;
   longest_turn_ = length;
   if (length < k_long_turn) return;
-  log::warn("the event loop was busy for {} ms in one turn (a long callback, or large memory being released)",
+  log_.warn({"long turns of the event loop"},
+            "the event loop was busy for {} ms in one turn (a long callback, or large memory being released)",
             std::chrono::duration_cast<std::chrono::milliseconds>(length).count());
 }
 

@@ -14,6 +14,7 @@
 #include "base/random.hpp"
 #include "base/time.hpp"
 #include "runtime/event_port.hpp"
+#include "runtime/limited_log.hpp"
 #include "runtime/mailbox.hpp"
 #include "runtime/timer.hpp"
 
@@ -82,6 +83,8 @@ class Loop final {
   [[nodiscard]] Random& random() noexcept { return random_; }
   [[nodiscard]] EventPort& port() noexcept { return port_; }
   [[nodiscard]] Mailbox& mailbox() noexcept { return mailbox_; }
+  /// For lines that outside events can cause again and again.
+  [[nodiscard]] LimitedLog& log() noexcept { return log_; }
 
   /// Starts or moves the timer. Fires once, in the first turn at or after `due`.
   void start(Timer& timer, Instant due) { timers_.start(timer, due); }
@@ -136,6 +139,7 @@ class Loop final {
   Duration longest_turn_{0};
   bool turning_ = false;
   TimerWheel timers_;
+  LimitedLog log_{*this};
   List<Task, TaskTag> tasks_;
   List<Poller, PollerTag> pollers_;
 };

@@ -96,10 +96,21 @@ UvListener::Step UvListener::accept_one() {
 }
 
 void UvListener::step_back() {
-  if (!exhausted_) log::warn("{}: cannot accept, no descriptors or memory; trying again", address_.text());
+  if (!exhausted_) say_exhausted();
   exhausted_ = true;
   poll_.arm(0);
   timer_.start(k_rest);
+}
+
+/// A listener has no loop whose log it could use; what was left out of an earlier period is told with the next line.
+void UvListener::say_exhausted() {
+  constexpr log::Topic k_topic{"cannot accept"};
+  const Instant now = boot_time();
+  quota_.flush(now, [](log::Level level, const log::Topic& topic, std::uint64_t count) {
+    log::emit(level, "{}: {} more suppressed", topic.kind, count);
+  });
+  if (!quota_.admit(log::Level::warn, k_topic, now)) return;
+  log::warn("{}: cannot accept, no descriptors or memory; trying again", address_.text());
 }
 
 void UvListener::on_timeout() { poll_.arm(UV_READABLE); }

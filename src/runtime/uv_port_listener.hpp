@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/event_port.hpp"
+#include "base/log_quota.hpp"
 #include "runtime/uv_port_handles.hpp"
 
 namespace hixl::runtime {
@@ -25,11 +26,13 @@ class UvListener final : public Listener, private PollTarget, private TimerTarge
   enum class Step : std::uint8_t { more, nothing_waits, out_of_resources };
   [[nodiscard]] Step accept_one();
   void step_back();
+  void say_exhausted();
 
   UvHandles& handles_;
   ListenerEvents& events_;
   Address address_;
   bool exhausted_ = false;  // said so in the log
+  log::Quota quota_;
   Fd socket_;
   UvPoll poll_;
   UvTimer timer_;

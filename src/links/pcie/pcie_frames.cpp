@@ -90,8 +90,9 @@ Result<void> PcieLink::on_ready(ConstBytes body) {
     return {};
   }
   stream_->flush();  // so that the peer hears the reason, and not only that we left
-  log::info("link {} to rank {}: its memory cannot be reached by cross-memory attach, error {} ({})", identity_.link_id,
-            identity_.rank, refusal_, hint(refusal_));
+  services_.loop.log().info({"cross-memory attach refused to rank", identity_.rank},
+                            "link {} to rank {}: its memory cannot be reached by cross-memory attach, error {} ({})",
+                            identity_.link_id, identity_.rank, refusal_, hint(refusal_));
   return fail(ErrorCode::transport_unavailable, {.stage = Stage::handshake, .os_error = refusal_});
 }
 
@@ -137,8 +138,9 @@ Result<void> PcieLink::on_proof(ConstBytes body) {
   const auto code = static_cast<ErrorCode>(proof.code);
   if (code != ErrorCode::ok) {
     const auto os_error = static_cast<std::int32_t>(proof.os_error);
-    log::info("link {} to rank {}: it cannot reach this process by cross-memory attach, error {} ({})",
-              identity_.link_id, identity_.rank, os_error, hint(os_error));
+    services_.loop.log().info({"cross-memory attach refused of rank", identity_.rank},
+                              "link {} to rank {}: it cannot reach this process by cross-memory attach, error {} ({})",
+                              identity_.link_id, identity_.rank, os_error, hint(os_error));
     return fail(ErrorCode::transport_unavailable, {.stage = Stage::handshake, .os_error = os_error});
   }
   // Written by the kernel for another process, which the compiler cannot know of.
