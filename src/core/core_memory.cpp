@@ -54,7 +54,7 @@ const char* remedy_for(const Error& error, const AllocateOptions& options) noexc
 
 Result<Region> Core::register_memory(void* data, std::size_t size, const RegisterOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  const auto info = regions_->add(data, size, options);
+  const auto info = regions_->add(data, size, options, memory::host_device(), loop_->port().now());
   if (!info) return fail(info.error());
   return region_of(*info);
 }
@@ -73,7 +73,7 @@ void Core::warn_of_allocation(const Error& error, std::size_t size, const Alloca
 
 Result<Region> Core::allocate(std::size_t size, const AllocateOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());
-  const auto info = regions_->allocate(size, options);
+  const auto info = regions_->allocate(size, options, loop_->port().now());
   if (info) return region_of(*info);
   const Error& error = info.error();
   warn_of_allocation(error, size, options);

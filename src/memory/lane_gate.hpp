@@ -26,6 +26,10 @@ class LaneGate {
   void leave() noexcept { word_.fetch_sub(k_user, std::memory_order_seq_cst); }
   /// Any thread: a guess, for choosing a way; enter() decides.
   [[nodiscard]] bool is_open() const noexcept { return lets_in(word_.load(std::memory_order_relaxed)); }
+  /// Any thread: how many callers are inside at this moment.
+  [[nodiscard]] std::uint32_t users() const noexcept {
+    return static_cast<std::uint32_t>((word_.load(std::memory_order_relaxed) & (k_order - k_user)) / k_user);
+  }
   /// Any thread, before it sends a fence or flush on its way: from now on nobody enters. Pairs with end_order(). False
   /// when `limit` of them are open already.
   [[nodiscard]] bool begin_order(std::uint64_t limit) noexcept {

@@ -177,6 +177,43 @@ std::vector<RegionInfo> RegionTable::list() const {
   return regions;
 }
 
+RegionTable::Piece RegionTable::look(std::uint32_t from, std::uint32_t ids) const {
+  Piece piece;
+  const std::lock_guard lock(impl_->mutex);
+  const std::uint32_t end = impl_->fresh_id;
+  from = std::min(from, end);
+  piece.next = from + std::min(ids, end - from);
+  piece.more = piece.next < end;
+  for (std::uint32_t id = from; id < piece.next; ++id) {
+    const Slot& slot = impl_->slots[id];
+    const std::uint64_t life = slot.life.load(std::memory_order_acquire);
+    if (state_of(life) == State::free) continue;
+    const Story& story = impl_->stories[id];
+    // Under the lock nobody opens, closes or retires, so the fields stand still.
+    RegionLook& look = piece.regions.emplace_back();
+    look.info = {.key = {id, generation_of(life)},
+                 .data = slot.data.load(),
+                 .size = slot.size.load(),
+                 .rights = slot.rights.load(),
+                 .tag = slot.tag.load(),
+                 .window_id = slot.window_id.load(),
+                 .window_offset = slot.window_offset.load(),
+                 .device = slot.device.load(),
+                 .owned = slot.home_id.load() != 0,
+                 .writable = slot.writable.load(),
+                 .page_bytes = story.page_bytes,
+                 .spilled_bytes = story.spilled_bytes,
+                 .numa_node = story.numa_node};
+    look.number = story.number;
+    look.opened = Instant(Duration(story.opened));
+    look.references = slot.references;
+    look.pins = slot.pins.load(std::memory_order_acquire);
+    look.closed = state_of(life) == State::closed;
+    look.held = slot.held;
+  }
+  return piece;
+}
+
 std::uint64_t RegionTable::held_bytes() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->held_bytes;

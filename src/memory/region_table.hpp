@@ -12,6 +12,7 @@
 #include <hixl/memory.hpp>
 #include <hixl/result.hpp>
 
+#include "base/time.hpp"
 #include "memory/board.hpp"
 #include "memory/device.hpp"
 #include "memory/interval_table.hpp"
@@ -36,6 +37,17 @@ struct RegionInfo {
   std::size_t page_bytes = 0;
   std::uint64_t spilled_bytes = 0;
   int numa_node = k_no_numa_node;
+};
+
+/// What is to be seen of a region, open or closed, from inside. The token stays where it is.
+struct RegionLook {
+  RegionInfo info{};
+  std::uint64_t number = 0;  ///< rises with each region that is opened
+  Instant opened{};
+  std::uint64_t references = 0;
+  std::uint64_t pins = 0;  ///< ranges that operations under way use
+  bool closed = false;     ///< waits for pins, links and lanes
+  bool held = false;       ///< hold(): waits for a peer that stands still
 };
 
 class RegionTable;
@@ -80,10 +92,10 @@ class RegionTable {
   /// region with one more reference. A range inside memory of this table becomes part of that, device included.
   /// The caller keeps other memory mapped, and writable where `rights` let others write.
   [[nodiscard]] Result<RegionInfo> add(void* data, std::size_t size, const RegisterOptions& options,
-                                       Device& device = host_device());
+                                       Device& device = host_device(), Instant opened = {});
   /// A new window, or block of device memory, and a region that covers it. The errors of Window::create() and
   /// HbmHeap::allocate(), LIMIT_REACHED (regions, held bytes), INVALID_ARGUMENT (pages or nodes of device memory).
-  [[nodiscard]] Result<RegionInfo> allocate(std::size_t size, const AllocateOptions& options);
+  [[nodiscard]] Result<RegionInfo> allocate(std::size_t size, const AllocateOptions& options, Instant opened = {});
 
   /// Finds the newest region that holds the whole range and pins it. NOT_REGISTERED, OUT_OF_RANGE (with the nearest
   /// region), STALE while it is being closed, ACCESS_DENIED when `need` has write and this process may not write there.
@@ -127,6 +139,14 @@ class RegionTable {
   };
   [[nodiscard]] WindowFd window_fd(std::uint32_t window_id) const;
   [[nodiscard]] std::vector<RegionInfo> list() const;
+  struct Piece {
+    std::vector<RegionLook> regions;
+    std::uint32_t next = 0;  ///< id to go on from
+    bool more = false;
+  };
+  /// Regions of `ids` ids from `from` on, in one stay at the lock: whoever looks at many takes them in pieces, so that
+  /// nobody who registers waits for long.
+  [[nodiscard]] Piece look(std::uint32_t from, std::uint32_t ids) const;
   /// Bytes of all regions that wait after hold(), or were retired with `keep_memory`.
   [[nodiscard]] std::uint64_t held_bytes() const;
   [[nodiscard]] HbmHeap::Usage hbm_usage() const;

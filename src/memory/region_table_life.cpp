@@ -24,7 +24,8 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint32_t regions_m
   auto board = Board::create(regions_max);
   if (!board) return fail(board.error());
   auto impl = std::make_unique<Impl>(regions_max, seed, first_generation);
-  if (impl->slots.size() == 0 || impl->intervals.capacity() == 0 || impl->closing.capacity() == 0) {
+  if (impl->slots.size() == 0 || impl->stories.size() == 0 || impl->intervals.capacity() == 0 ||
+      impl->closing.capacity() == 0) {
     return fail(ErrorCode::no_memory, {.stage = Stage::memory, .os_error = ENOMEM, .limit = regions_max});
   }
   return std::unique_ptr<RegionTable>(new RegionTable(std::move(*board), std::move(impl)));
@@ -36,7 +37,8 @@ void RegionTable::limit(const Limits& limits) {
   impl_->held_bytes_max = limits.held_bytes_max;
 }
 
-Result<RegionInfo> RegionTable::add(void* data, std::size_t size, const RegisterOptions& options, Device& device) {
+Result<RegionInfo> RegionTable::add(void* data, std::size_t size, const RegisterOptions& options, Device& device,
+                                    Instant opened) {
   ErrorDetail detail{.stage = Stage::memory, .address = number(data), .length = size};
   if (size == 0 || !includes(Rights::all, options.rights)) return fail(ErrorCode::invalid_argument, detail);
   if (size > std::numeric_limits<std::uint64_t>::max() - number(data)) return fail(ErrorCode::out_of_range, detail);
@@ -74,10 +76,10 @@ Result<RegionInfo> RegionTable::add(void* data, std::size_t size, const Register
     return fail(ErrorCode::limit_reached, detail);
   }
   info.window_offset = home.offset;
-  return impl_->open(*id, info, home.id, *board_);
+  return impl_->open(*id, info, home.id, *board_, opened);
 }
 
-Result<RegionInfo> RegionTable::allocate(std::size_t size, const AllocateOptions& options) {
+Result<RegionInfo> RegionTable::allocate(std::size_t size, const AllocateOptions& options, Instant opened) {
   ErrorDetail detail{.stage = Stage::memory, .length = size};
   const bool hbm = options.kind == MemoryKind::hbm;
   const bool host_only = options.huge_pages != HugePages::none || options.numa_node != k_no_numa_node;
@@ -101,7 +103,7 @@ Result<RegionInfo> RegionTable::allocate(std::size_t size, const AllocateOptions
   RegionInfo info{.size = size, .rights = options.rights, .tag = options.tag};
   const auto made = hbm ? impl_->make_block(info, options) : impl_->make_window(info, options);
   const std::lock_guard lock(impl_->mutex);
-  if (made) return impl_->open(*id, info, *made, *board_);
+  if (made) return impl_->open(*id, info, *made, *board_, opened);
   impl_->free_ids.push_back(*id);
   return fail(made.error());
 }
@@ -163,7 +165,8 @@ std::optional<std::uint32_t> RegionTable::Impl::take_slot() {
 }
 
 /// Begins the next life of a slot; a slot whose generations are used up is never taken.
-RegionInfo RegionTable::Impl::open(std::uint32_t id, RegionInfo info, std::uint32_t home_id, Board& board) {
+RegionInfo RegionTable::Impl::open(std::uint32_t id, RegionInfo info, std::uint32_t home_id, Board& board,
+                                   Instant opened) {
   Slot& slot = slots[id];
   info.key = {id, std::max(generation_of(slot.life.load(std::memory_order_relaxed)) + 1, first_generation)};
   info.token = {random.identity(), random.next()};
@@ -188,6 +191,11 @@ RegionInfo RegionTable::Impl::open(std::uint32_t id, RegionInfo info, std::uint3
   slot.life.store(life_of(info.key.generation, State::open), std::memory_order_seq_cst);
   const bool inserted = intervals.insert(number(info.data), info.size, ++age, id);
   HIXL_ASSERT(inserted);  // a range for each slot at most
+  stories[id] = {.number = age,
+                 .opened = opened.time_since_epoch().count(),
+                 .page_bytes = info.page_bytes,
+                 .spilled_bytes = info.spilled_bytes,
+                 .numa_node = info.numa_node};
   return info;
 }
 

@@ -67,9 +67,24 @@ struct alignas(64) Slot {
   bool held;                    // under the lock
 };
 
+/// Of a slot's present life, for those who look inside; under the lock.
+struct Story {
+  std::uint64_t number;
+  std::int64_t opened;  // as an Instant counts
+  std::uint64_t page_bytes;
+  std::uint64_t spilled_bytes;
+  int numa_node;
+};
+
 struct RegionTable::Impl {
   Impl(std::uint32_t max, std::uint64_t seed, std::uint32_t first)
-      : regions_max(max), first_generation(first), slots(max), intervals(max), closing(max), random(seed) {}
+      : regions_max(max),
+        first_generation(first),
+        slots(max),
+        stories(max),
+        intervals(max),
+        closing(max),
+        random(seed) {}
 
   // Any thread.
   [[nodiscard]] std::optional<RegionInfo> snapshot(std::uint32_t id) const noexcept;
@@ -77,7 +92,7 @@ struct RegionTable::Impl {
   // Under the lock.
   [[nodiscard]] std::optional<std::uint32_t> same_again(const RegionInfo& wanted) const noexcept;
   [[nodiscard]] std::optional<std::uint32_t> take_slot();
-  [[nodiscard]] RegionInfo open(std::uint32_t id, RegionInfo info, std::uint32_t home_id, Board& board);
+  [[nodiscard]] RegionInfo open(std::uint32_t id, RegionInfo info, std::uint32_t home_id, Board& board, Instant opened);
   // Outside the lock; fill in where the memory is and give its id.
   [[nodiscard]] Result<std::uint32_t> make_window(RegionInfo& info, const AllocateOptions& options);
   [[nodiscard]] Result<std::uint32_t> make_block(RegionInfo& info, const AllocateOptions& options);
@@ -88,6 +103,7 @@ struct RegionTable::Impl {
   const std::uint32_t regions_max;
   const std::uint32_t first_generation;
   SparseArray<Slot> slots;
+  SparseArray<Story> stories;           // under the lock
   IntervalTable intervals;              // open regions
   IntervalTable closing;                // closed ones until they retire, to tell STALE from NOT_REGISTERED
   mutable std::mutex mutex;             // guards all below

@@ -4,6 +4,7 @@
 // sees either all of a change or nothing of it.
 #include "memory/remote_table.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "memory/sequence.hpp"
@@ -24,6 +25,9 @@ struct Entry {
   Cell<std::byte*> mapped;
   Cell<std::uint32_t> generation;
   Cell<Rights> rights;
+  Cell<std::uint32_t> tag;
+  Cell<MemoryKind> kind;
+  Cell<bool> retired;
 };
 
 }  // namespace
@@ -46,6 +50,7 @@ struct RemoteTable::Impl {
   Word epoch;             // rises with clear(), which so forgets all entries at once
   Word incarnation_last;  // of the region that was added last
   Cell<std::size_t> size;
+  Cell<std::uint32_t> ids_end;  // above all ids that were known since the last clear()
   SparseArray<Entry> entries;
   IntervalTable intervals;
   std::uint64_t age = 0;
@@ -103,6 +108,10 @@ void RemoteTable::Impl::put(const RemoteRegion& region) noexcept {
   entry.mapped.store(nullptr);
   entry.generation.store(region.key.generation);
   entry.rights.store(region.rights);
+  entry.tag.store(region.tag);
+  entry.kind.store(region.kind);
+  entry.retired.store(false);
+  ids_end.store(std::max(ids_end.load(), region.key.id + 1));
   incarnation_last.store(region.incarnation);
   // There is room: ids are below regions_max, and each has one range.
   static_cast<void>(intervals.insert(region.base, region.length, ++age, region.key.id));
@@ -111,6 +120,29 @@ void RemoteTable::Impl::put(const RemoteRegion& region) noexcept {
 void RemoteTable::set_mapping(RegionKey key, std::byte* data) noexcept {
   if (!impl_->standing(key)) return;
   impl_->sequence.write([&] { impl_->entries[key.id].mapped.store(data); });
+}
+
+void RemoteTable::set_retired(RegionKey key) noexcept {
+  if (!impl_->standing(key)) return;
+  impl_->sequence.write([&] { impl_->entries[key.id].retired.store(true); });
+}
+
+std::uint32_t RemoteTable::ids_end() const noexcept { return impl_->ids_end.load(); }
+
+std::optional<RemoteLook> RemoteTable::look(std::uint32_t id) const noexcept {
+  return impl_->sequence.read([&]() -> std::optional<RemoteLook> {
+    if (!impl_->known(id)) return std::nullopt;
+    const Entry& entry = impl_->entries[id];
+    return RemoteLook{.key = {id, entry.generation.load()},
+                      .incarnation = entry.incarnation.load(),
+                      .base = entry.base.load(),
+                      .length = entry.length.load(),
+                      .rights = entry.rights.load(),
+                      .tag = entry.tag.load(),
+                      .kind = entry.kind.load(),
+                      .mapped = entry.mapped.load() != nullptr,
+                      .retired = entry.retired.load()};
+  });
 }
 
 std::byte* RemoteTable::mapping(RegionKey key) const noexcept {
@@ -131,6 +163,7 @@ void RemoteTable::clear() noexcept {
     impl_->epoch.store(impl_->epoch.load() + 1);
     impl_->incarnation_last.store(0);
     impl_->size.store(0);
+    impl_->ids_end.store(0);
     impl_->intervals.clear();
   });
 }

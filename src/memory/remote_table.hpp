@@ -30,6 +30,19 @@ struct RemoteGrant {
   Rights rights = Rights::none;
 };
 
+/// What is to be seen of a peer's region from inside. The token stays where it is.
+struct RemoteLook {
+  RegionKey key{};
+  std::uint64_t incarnation = 0;
+  std::uint64_t base = 0;
+  std::uint64_t length = 0;
+  Rights rights = Rights::none;
+  std::uint32_t tag = 0;
+  MemoryKind kind = MemoryKind::host;
+  bool mapped = false;
+  bool retired = false;
+};
+
 class RemoteTable {
  public:
   explicit RemoteTable(std::uint32_t regions_max);
@@ -45,6 +58,11 @@ class RemoteTable {
   [[nodiscard]] std::byte* mapping(RegionKey key) const noexcept;
   /// Nothing when the region is not known, or another generation stands. Thread-safe.
   [[nodiscard]] std::optional<RemoteGrant> grant(RegionKey key) const noexcept;
+  /// Loop. The peer has retired it. For those who look inside; who uses it is told by the peer's board, or the peer.
+  void set_retired(RegionKey key) noexcept;
+  /// Thread-safe: what is known of the region with that id, and an id above all that are known.
+  [[nodiscard]] std::optional<RemoteLook> look(std::uint32_t id) const noexcept;
+  [[nodiscard]] std::uint32_t ids_end() const noexcept;
   /// Loop. The peer's life is over: forgets everything.
   void clear() noexcept;
   [[nodiscard]] std::size_t size() const noexcept;

@@ -210,6 +210,7 @@ void PeerActor::on_link_attached(LinkActor& link, RegionKey key, const Result<vo
 /// A life of one of the peer's regions is over: operations that still wait for a link to reach it would wait in vain.
 void PeerActor::region_gone(RegionKey key) {
   if (const auto known = known_.find(key.id); known != known_.end() && known->second.key == key) known_.erase(known);
+  memory_.remotes.set_retired(key);
   gone_.push_back(key);
   pump_later();
 }
