@@ -1,28 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a runtime tells about itself: its links and its counters. Plain values.
+// What a runtime tells about itself: its counters and links, the regions it knows, the operations that are open. Plain
+// values; inspect_text.hpp makes text and JSON of them.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include <hixl/memory.hpp>
 #include <hixl/types.hpp>
 
 namespace hixl {
 
-/// One row of links().
+/// One row of links(): for each peer every kind of link, the best first, then those that this runtime does not use.
 struct LinkInfo {
   Rank rank = k_no_rank;
-  LinkKind kind = LinkKind::tcp;
+  LinkKind kind = LinkKind::tcp;  ///< description(kind) is the honest name
   std::uint16_t id = 0;
   std::uint32_t session = 0;     ///< rises with each session between two lives of ranks
   std::uint32_t generation = 0;  ///< rises with each reconnect of this link
   bool up = false;
   bool chosen = false;  ///< new transfers take it
-  std::string state;    ///< "UP", "CONNECTING", …
-  std::string reason;   ///< why it was chosen or not
+  // What new transfers take it for:
+  bool windows = false;        ///< memory from allocate() that is mapped here
+  bool other_memory = false;   ///< host memory that is not
+  bool device_memory = false;  ///< memory of MemoryKind::hbm
+  bool words = false;          ///< signals
+  std::string state;           ///< "UP", "IDLE", "CONNECTING", "FENCING", "BACKOFF"; "OFF": never used here
+  std::string reason;          ///< why it was chosen or not
   std::uint64_t bytes_out = 0;
   std::uint64_t bytes_in = 0;
+  std::uint32_t in_flight = 0;  ///< chunks posted whose end is not known
+  std::uint64_t bytes_in_flight = 0;
+  std::uint64_t failures = 0;  ///< connections that broke or did not come about
+  Error last_error{};          ///< of the latest of them; code ok: none yet
 };
 
 struct Counters {
@@ -44,6 +59,96 @@ struct Counters {
   std::uint64_t hbm_bytes = 0;            ///< emulated device memory in use now
   std::uint64_t spilled_bytes = 0;        ///< host memory in use now for device memory that did not fit
   std::uint64_t held_bytes = 0;           ///< of regions that wait, after HELD, for a peer that stands still
+};
+
+// ---- regions ----
+
+enum class RegionState : std::uint8_t {
+  open,
+  retiring,  ///< deregistered; waits for operations, links and callers that still touch it
+  held,      ///< the same, and its deregister() has ended with HELD: a peer that stands still may write there
+};
+[[nodiscard]] std::string_view name(RegionState state) noexcept;  ///< "OPEN", "RETIRING", "HELD"
+
+/// A region of this rank.
+struct OwnRegion {
+  Region region{};  ///< data, size, key (with the generation), window, kind, pages, NUMA node
+  Rights rights = Rights::none;
+  std::uint32_t tag = 0;
+  RegionState state = RegionState::open;
+  std::uint64_t references = 0;  ///< how often it was registered and not deregistered
+  std::uint64_t pins = 0;        ///< uses by operations under way, of this rank
+  std::chrono::nanoseconds age{0};
+};
+
+/// A region that another rank has published to this one.
+struct PeerRegion {
+  Rank rank = k_no_rank;
+  std::uint64_t incarnation = 0;  ///< the life of that rank
+  RegionKey key{};
+  std::uint64_t base = 0;  ///< address at that rank
+  std::uint64_t size = 0;
+  Rights rights = Rights::none;
+  std::uint32_t tag = 0;
+  MemoryKind kind = MemoryKind::host;
+  bool mapped = false;            ///< its window is mapped here
+  bool retired = false;           ///< that rank has deregistered it: STALE for whoever uses it
+  bool reached = false;           ///< a link that stands takes transfers to it: `link`
+  LinkKind link = LinkKind::tcp;  ///< if reached
+  std::uint16_t link_id = 0;      ///< if reached; as LinkInfo::id
+};
+
+struct RegionDump {
+  std::vector<OwnRegion> own;     ///< the newest first
+  std::vector<PeerRegion> peers;  ///< lowest rank first, of a rank the lowest address first, then the lowest id
+};
+
+// ---- operations ----
+
+enum class OperationVerb : std::uint8_t {
+  put,
+  get,
+  batch,  ///< batches, gathered and scattered transfers
+  flush,
+  fence,
+  join,  ///< Runtime::joined()
+  lane,  ///< synchronous calls that are copying in their callers' threads
+};
+[[nodiscard]] std::string_view name(OperationVerb verb) noexcept;  ///< "put"
+
+enum class OperationState : std::uint8_t {
+  mailbox,  ///< posted; the loop has not read it yet
+  waiting,  ///< for what a fence or flush orders before it
+  ready,    ///< no link takes more of it now: none stands or has credit; or the loop itself works on it
+  posted,   ///< on its way, on the links of `live`
+  fencing,  ///< will fail with `error`, once no byte of it can move any more
+  ended,    ///< nobody has looked at the end, and its Request keeps the slot
+};
+[[nodiscard]] std::string_view name(OperationState state) noexcept;  ///< "FENCING"
+
+/// One row of outstanding().
+struct OperationInfo {
+  std::uint64_t id = 0;  ///< names the request for as long as the runtime lives; 0: has none (lane)
+  OperationVerb verb = OperationVerb::put;
+  Rank rank = k_no_rank;
+  OperationState state = OperationState::mailbox;
+  bool signal = false;           ///< with a signal behind it
+  bool told = false;             ///< ended: a callback or queue has had the end; the slot waits for the Request alone
+  std::uint64_t bytes = 0;       ///< lane: 0, not known
+  std::uint64_t done_bytes = 0;  ///< known to be there
+  std::chrono::nanoseconds age{0};                 ///< since the post; lane: 0, not known
+  std::chrono::nanoseconds deadline_left{0};       ///< until its deadline; negative: since then; ended and lane: 0
+  std::array<std::uint32_t, k_link_kinds> live{};  ///< pieces that are under way, by kind of link; lane: callers
+  std::uint64_t user_data = 0;                     ///< OpOptions::user_data
+  Error error{};  ///< ended: the result; fencing: what it will end with; code ok: success, or not ended
+};
+
+/// Told by the sweeper (RuntimeOptions::sweep_period) on the loop thread, as a Callback: keep it short; what it throws
+/// is counted in Counters::callback_errors and goes no further. Once for an operation that is still open and older than
+/// sweep_age; once for one that has failed (state: ended) and at whose end nobody has looked for a whole period.
+struct SweepHook {
+  void (*function)(void* context, const OperationInfo& operation) = nullptr;
+  void* context = nullptr;
 };
 
 }  // namespace hixl

@@ -100,10 +100,12 @@ Result<void> Core::build() {
   if (!signals) return fail(signals.error());
   signals_ = std::move(*signals);
   factories_ = std::move(parts_.factories);
+  std::vector<peer::LinkKindOff> kinds_off;
   if (factories_.empty()) {
     auto made = make_factories(options_, *loop_);
     if (!made) return fail(made.error());
-    factories_ = std::move(*made);
+    factories_ = std::move(made->used);
+    kinds_off = std::move(made->off);
   }
 
   no_book_ = std::make_unique<NoBook>();
@@ -129,6 +131,8 @@ Result<void> Core::build() {
                                                                       .counters = counters_,
                                                                       .links = {}});
   services_->links = number_links(factories_);
+  services_->kinds_off = std::move(kinds_off);
+  services_->kind_forced = options_.links.size() == 1;
   services_->timing = timing_of(options_, parts_.hosted);
   services_->peer_id = {.high = std::hash<std::string>{}(options_.store), .low = options_.rank};
   services_->incarnation = random.identity();

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "base/log.hpp"
 #include "links/copy_pool.hpp"
 #include "links/hccs/factory.hpp"
@@ -30,21 +32,29 @@ std::unique_ptr<links::LinkFactory> make(LinkKind kind, const std::shared_ptr<li
   return nullptr;
 }
 
+constexpr const char* k_not_in_build = "this build has no such link";
+
+std::string why_off(LinkKind kind, const std::vector<LinkKind>& kinds, bool automatic) {
+  const bool built = kind == LinkKind::hccs || kind == LinkKind::pcie || kind == LinkKind::tcp;
+  if (!built || automatic) return k_not_in_build;
+  if (kinds.size() == 1) return fmt::format("not configured: {} is forced", name(kinds.front()));
+  return "not configured: the options name other kinds";
+}
+
 }  // namespace
 
-Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const RuntimeOptions& options,
-                                                                        runtime::Loop& loop) {
+Result<Factories> make_factories(const RuntimeOptions& options, runtime::Loop& loop) {
   std::vector<LinkKind> kinds = options.links;
   const bool automatic = kinds.empty();
   if (automatic) kinds = {LinkKind::hccs, LinkKind::pcie, LinkKind::tcp};
-  std::vector<std::unique_ptr<links::LinkFactory>> factories;
+  Factories factories;
   Error last(ErrorCode::transport_unavailable, {.rank = options.rank, .stage = Stage::options});
   const auto pool = std::make_shared<links::CopyPool>(loop, options.copy_engines);  // its threads start with a link
   for (const LinkKind kind : kinds) {
     auto factory = make(kind, pool);
     Result<void> available = factory ? factory->available() : Result<void>(fail(last));
     if (available) {
-      factories.push_back(std::move(factory));
+      factories.used.push_back(std::move(factory));
       continue;
     }
     last = available.error();
@@ -54,9 +64,15 @@ Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const Ru
       return fail(last);
     }
     log::warn("link kind {} is not available here and is left out: {}", description(kind), last.message());
+    factories.off.push_back(
+        {.kind = kind, .reason = factory ? "refused by the system: " + last.message() : k_not_in_build, .error = last});
   }
-  if (factories.empty()) return fail(last);
-  std::stable_sort(factories.begin(), factories.end(),
+  if (factories.used.empty()) return fail(last);
+  for (const LinkKind kind : {LinkKind::hccs, LinkKind::pcie, LinkKind::roce, LinkKind::ub, LinkKind::tcp}) {
+    if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end()) continue;
+    factories.off.push_back({.kind = kind, .reason = why_off(kind, kinds, automatic), .error = {}});
+  }
+  std::stable_sort(factories.used.begin(), factories.used.end(),
                    [](const auto& a, const auto& b) { return a->caps().rank_of_choice < b->caps().rank_of_choice; });
   return factories;
 }

@@ -14,10 +14,12 @@
 
 namespace hixl::core {
 
-/// The kinds that may be used, best first. TRANSPORT_UNAVAILABLE when one kind is forced and this machine or build
-/// lacks it.
-[[nodiscard]] Result<std::vector<std::unique_ptr<links::LinkFactory>>> make_factories(const RuntimeOptions& options,
-                                                                                      runtime::Loop& loop);
+struct Factories {
+  std::vector<std::unique_ptr<links::LinkFactory>> used;  ///< best first
+  std::vector<peer::LinkKindOff> off;                     ///< all other kinds, and why
+};
+/// The kinds that may be used. TRANSPORT_UNAVAILABLE when one kind is forced and this machine or build lacks it.
+[[nodiscard]] Result<Factories> make_factories(const RuntimeOptions& options, runtime::Loop& loop);
 /// Link ids that both sides agree on without talking: kind << 8 | index.
 [[nodiscard]] std::vector<peer::LinkChoice> number_links(
     const std::vector<std::unique_ptr<links::LinkFactory>>& factories);

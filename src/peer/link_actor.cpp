@@ -195,6 +195,7 @@ void LinkActor::fail(const Error& error) {
   state_ = State::down;
   failures += 1;
   last_error = error;
+  note_failure(error);
   links::Link& link = *link_;
   for (Attempt& attempt : attempts_) {
     if (attempt.live && attempt.link == &link) {

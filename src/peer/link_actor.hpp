@@ -107,6 +107,24 @@ class LinkActor final : private links::LinkEvents {
   [[nodiscard]] links::Link::Traffic traffic() const noexcept;
   [[nodiscard]] memory::Lane::Totals lane_totals() const noexcept;
 
+  /// Attempts whose end is not known, and their bytes.
+  [[nodiscard]] std::size_t in_flight() const noexcept { return attempts_.size() - free_.size(); }
+  [[nodiscard]] std::uint64_t bytes_in_flight() const noexcept { return inflight_bytes_; }
+  /// Calls `see(operation)` for each of them that still belongs to one.
+  template <class See>
+  void each_live(See&& see) const {
+    for (const Attempt& attempt : attempts_) {
+      if (attempt.live && attempt.operation != nullptr) see(*attempt.operation);
+    }
+  }
+  /// A connection broke or did not come about; told in LinkInfo for ever, while last_error ends when the link is up.
+  void note_failure(const Error& error) {
+    failures_ever_ += 1;
+    failed_last_ = error;
+  }
+  [[nodiscard]] std::uint64_t failures_ever() const noexcept { return failures_ever_; }
+  [[nodiscard]] const Error& failed_last() const noexcept { return failed_last_; }
+
   /// Dialling state, kept here because it is the link's; used by PeerActor.
   Instant next_dial{};
   Instant up_since{};
@@ -158,6 +176,8 @@ class LinkActor final : private links::LinkEvents {
   };
   std::vector<Closed> draining_;
   Executed executed_{};
+  std::uint64_t failures_ever_ = 0;
+  Error failed_last_{};
   links::Link::Traffic past_{};  // of closed generations
   memory::Lane::Totals past_lane_{};
   void add_to_past(links::Link& link) noexcept;

@@ -8,7 +8,8 @@
 //
 // Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
 // peer_atomic.cpp (those that are atomics), peer_order.cpp (fences and flushes), peer_reach.cpp (which link),
-// peer_control.cpp (control frames, fences of links), peer_exchange.cpp (addresses).
+// peer_control.cpp (control frames, fences of links), peer_exchange.cpp (addresses), peer_inspect.cpp (what is told of
+// it).
 #pragma once
 
 #include <deque>
@@ -29,6 +30,14 @@
 #include "peer/services.hpp"
 
 namespace hixl::peer {
+
+/// Which links take what now: see LinkInfo.
+struct Reach {
+  const LinkActor* windows = nullptr;
+  const LinkActor* other_memory = nullptr;
+  const LinkActor* device_memory = nullptr;
+  const LinkActor* words = nullptr;
+};
 
 /// One exchange that a program waits for.
 struct ExchangeWait {
@@ -79,6 +88,16 @@ class PeerActor final : private LinkActorEvents,
   void abort();
   [[nodiscard]] bool has_open_operations() const noexcept { return !open_.empty() || !ended_.empty(); }
   void describe(std::vector<LinkInfo>& out) const;
+  [[nodiscard]] Reach reach() const noexcept;
+  /// Of an operation that its post() has had and whose end has not been told.
+  [[nodiscard]] static OperationState state_of(const Operation& operation) noexcept;
+  /// Calls `see(operation, kind)` for every live attempt.
+  template <class See>
+  void each_live(See&& see) const {
+    for (const auto& link : links_) {
+      link->each_live([&](const Operation& operation) { see(operation, link->caps().kind); });
+    }
+  }
   /// Adds this peer's traffic, lane included.
   void count(Counters& counters) const;
 
@@ -162,6 +181,9 @@ class PeerActor final : private LinkActorEvents,
   [[nodiscard]] bool unreachable_by(LinkSet kinds) const noexcept;
   [[nodiscard]] Error unreachable() const noexcept;
   void end_unreachable();
+  /// The link that choose() takes for memory of a sort, credit aside; null: none that stands.
+  [[nodiscard]] const LinkActor* serving(bool mapped, MemoryKind kind, bool words) const noexcept;
+  [[nodiscard]] std::string why(const LinkActor& link, const LinkInfo& info) const;
 
   // ---- atomics (peer_atomic.cpp) ----
   enum class Verdict : std::uint8_t { settled, again };

@@ -141,4 +141,15 @@ LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds) noexcep
   return nullptr;
 }
 
+/// As choose(), and kept beside it.
+const LinkActor* PeerActor::serving(bool mapped, MemoryKind kind, bool words) const noexcept {
+  for (const auto& link : links_) {
+    const links::LinkCaps& caps = link->caps();
+    if (!link->up() || (words && !caps.words) || (caps.needs_window && !mapped)) continue;
+    if (caps.host_memory_only && kind != MemoryKind::host) continue;
+    return link.get();
+  }
+  return nullptr;
+}
+
 }  // namespace hixl::peer

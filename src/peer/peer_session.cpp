@@ -126,6 +126,7 @@ void PeerActor::dial(LinkActor& link) {
                                          : runtime::Address::parse(address_for(link));
   if (!address) {
     link.last_error = connect_error_ = address.error();
+    link.note_failure(connect_error_);
     back_off(link, services_.timing.backoff_cap);
     return;
   }
@@ -158,6 +159,7 @@ void PeerActor::on_dial_failed(Dial& dial, const Error& error) {
   connect_error_.detail.rank = rank_;
   connect_error_.detail.link = link->id();
   link->last_error = connect_error_;
+  link->note_failure(connect_error_);
   link->failures += 1;
   log::debug("rank {} to {}: {}", services_.rank, rank_, connect_error_.message());
   end_dial();
@@ -229,6 +231,7 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
       at_least = services_.timing.passive_delay;
       break;
   }
+  if (reject.reason != wire::RejectReason::duplicate_dial) link->note_failure(connect_error_);
   link->failures += 1;
   back_off(*link, at_least);
   end_unreachable();

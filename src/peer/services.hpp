@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <hixl/result.hpp>
@@ -42,6 +43,13 @@ struct LinkChoice {
   LinkId id = 0;
 };
 
+/// A kind that this runtime does not use, and why.
+struct LinkKindOff {
+  LinkKind kind = LinkKind::tcp;
+  std::string reason;
+  Error error{};  ///< what the system said, if it was asked
+};
+
 struct PeerServices {
   runtime::Loop& loop;
   memory::RegionTable& regions;
@@ -49,7 +57,9 @@ struct PeerServices {
   AddressBook& book;
   PeerListener& listener;
   Counters& counters;
-  std::vector<LinkChoice> links;  ///< best first
+  std::vector<LinkChoice> links;         ///< best first
+  std::vector<LinkKindOff> kinds_off{};  ///< for those who look inside
+  bool kind_forced = false;              ///< the options name exactly one kind
   Timing timing{};
   PeerId peer_id{};
   Incarnation incarnation = 0;
