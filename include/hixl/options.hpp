@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <hixl/inspect.hpp>
 #include <hixl/result.hpp>
 #include <hixl/types.hpp>
 
@@ -74,6 +75,12 @@ struct RuntimeOptions {
   std::uint32_t spin_us = 50;      ///< 0 … 10 000: a wake-up of a sleeping loop costs about 12 µs, so a few of those
   std::uint32_t copy_engines = 1;  ///< 1 … 8 threads that make the long copies of window links
   std::uint64_t seed = 0;          ///< for tests; 0: from the system
+
+  // ---- seeing inside ----
+  /// The sweeper looks at all requests once in this time, and tells `sweep_hook`; 10 ms … 1 h. 0: never.
+  std::chrono::milliseconds sweep_period{0};
+  std::chrono::milliseconds sweep_age{10'000};  ///< 0 … 24 h: what is still open and older than this is told
+  SweepHook sweep_hook{};                       ///< with a period, it must have a function
 
   /// First option outside its range, or nothing.
   [[nodiscard]] Result<void> validate() const;

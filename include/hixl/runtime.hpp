@@ -178,9 +178,17 @@ class Runtime {
                                                 Timeout timeout, void (*done)(void* context, Result<Group>&& group),
                                                 void* context);
 
-  // ---- seeing inside ----
+  // ---- seeing inside: the loop is asked where it must be; on its own thread it answers at once. FORKED and STOPPED,
+  // or nothing. inspect_text.hpp makes text and JSON of all of it. ----
   [[nodiscard]] Counters counters() const;
   [[nodiscard]] std::vector<LinkInfo> links();
+  [[nodiscard]] Result<RegionDump> dump_regions();
+  /// All requests that hold a slot, the oldest first; then callers that copy in their own threads.
+  [[nodiscard]] Result<std::vector<OperationInfo>> outstanding();
+  /// What a put to that range (need: write) or a get of it (read) would answer now, BUSY apart, by the same checks;
+  /// nothing moves, nothing is waited for. Local: as source of a put (read), or sink of a get (write).
+  [[nodiscard]] Result<void> check_access(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
+  [[nodiscard]] Result<void> check_access(const void* local, std::uint64_t size, Rights need) const;
 
   /// Ends everything: tells the peers, drains until `timeout`, then fences the rest. Blocking form: not on the loop
   /// thread (WOULD_DEADLOCK). A second call gives the first one's answer.

@@ -5,8 +5,9 @@
 //
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
 // (many ranges in one operation), core_atomic.cpp (atomics both ways), core_order.cpp (fence, flush, quiet),
-// core_lane.cpp (express lane), core_memory.cpp (regions), core_calls.cpp (exchange, deregister, barrier, looking
-// inside), core_group.cpp (groups), core_wait.cpp (ends and who is told).
+// core_lane.cpp (express lane), core_memory.cpp (regions), core_calls.cpp (exchange, deregister, barrier, counters,
+// links), core_group.cpp (groups), core_inspect.cpp (looking inside), core_sweep.cpp (the sweeper), core_wait.cpp (ends
+// and who is told).
 #pragma once
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include <hixl/runtime.hpp>
 
 #include "base/log_quota.hpp"
+#include "core/post_note.hpp"
 #include "core/queue_state.hpp"
 #include "core/self_actor.hpp"
 #include "core/waiting.hpp"
@@ -132,6 +134,10 @@ class Core final : private peer::PeerListener,
                                                   Timeout timeout);
   [[nodiscard]] Counters counters();
   [[nodiscard]] std::vector<LinkInfo> links();
+  [[nodiscard]] Result<RegionDump> dump_regions();
+  [[nodiscard]] Result<std::vector<OperationInfo>> outstanding();
+  [[nodiscard]] Result<void> check_access(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
+  [[nodiscard]] Result<void> check_access(const void* local, std::uint64_t size, Rights need);
   [[nodiscard]] Result<void> stop(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> stop_and_join(Timeout timeout);
 
@@ -143,6 +149,8 @@ class Core final : private peer::PeerListener,
   /// Null: not turned by hand.
   [[nodiscard]] const std::shared_ptr<runtime::HandTurn>& hand() const noexcept { return loop_->thread()->hand(); }
   [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
+  /// The time that a call has by its options; negative ones stay negative.
+  [[nodiscard]] Duration allowed(Timeout timeout) const noexcept;
 
  private:
   enum class Life : std::uint8_t { running, stopping, stopped };
@@ -194,8 +202,15 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> fill_transfer(std::uint32_t slot, TransferVerb verb, const void* local,
                                            const RemoteAddress& remote, std::uint64_t size, const Signal* signal,
                                            const OpOptions& options);
+  /// What a post says of its operation for those who look inside. Handed over rather than read back: the operation's
+  /// later cache lines are still the loop's.
+  struct Said {
+    OperationVerb verb = OperationVerb::put;
+    bool signal = false;
+    std::uint64_t bytes = 0;
+  };
   [[nodiscard]] Result<Request> submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired,
-                                       const OpOptions& options);
+                                       const OpOptions& options, const Said& said);
   [[nodiscard]] Result<void> hand_over(peer::Operation& operation, const OpOptions& options);
   [[nodiscard]] std::optional<Result<void>> try_lane(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                                      std::uint64_t size);
@@ -247,6 +262,24 @@ class Core final : private peer::PeerListener,
   void count_memory(Counters& counters) const;
   [[nodiscard]] Counters look();
 
+  // ---- looking inside (core_inspect.cpp, core_sweep.cpp) ----
+  /// What `look` gives, on the loop; STOPPED when the loop has come to its end.
+  template <class Look>
+  [[nodiscard]] auto ask(Look&& look) -> Result<decltype(look())>;
+  struct Ways;
+  void look_at_own(std::vector<OwnRegion>& out) const;
+  void look_at_peer(const Ways& ways, std::vector<PeerRegion>& out) const;
+  /// Loop: the requests of `count` slots from `from` on.
+  [[nodiscard]] std::vector<OperationInfo> look_at_slots(std::uint32_t from, std::uint32_t count);
+  [[nodiscard]] std::optional<OperationInfo> look_at_slot(std::uint32_t slot);
+  void look_at_lanes(std::vector<OperationInfo>& out);
+  void note_post(const peer::Operation& operation, std::uint32_t generation, const OpOptions& options,
+                 const Said& said) noexcept;
+  void note_join(runtime::RequestTable::Acquired acquired);
+  void start_sweeping();
+  void note_unseen(OperationInfo&& operation, const Error& error);
+  struct Sweep;
+
   RuntimeOptions options_;
   Parts parts_;
   std::shared_ptr<const ForkMark> mark_;
@@ -258,6 +291,7 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<memory::SignalPage> signals_;
   std::unique_ptr<peer::Operation[]> operations_;
   memory::PrivatePages inline_bytes_;           // max_inline a slot
+  std::unique_ptr<PostNote[]> notes_;           // a slot's; the poster's, read by the loop
   std::unique_ptr<QueuePlace[]> queue_places_;  // a slot's; the poster's, then the loop's, as the operation
   memory::PostingOrder self_order_;
   // Null when the program has let go. Relaxed would do: that and its calls are ordered by the program.
@@ -281,8 +315,10 @@ class Core final : private peer::PeerListener,
   std::unique_ptr<runtime::Listener> tcp_listener_;
   wire::Endpoints endpoints_{};
   std::vector<std::unique_ptr<Release>> releases_;
-  std::size_t quiets_ = 0;     // open ones
-  std::uint32_t telling_ = 0;  // pieces of the program that are running on the loop
+  std::vector<std::uint8_t> begun_;  // by slot: its operation is the loop's, from its mail to its end
+  std::unique_ptr<Sweep> sweep_;     // null: off
+  std::size_t quiets_ = 0;           // open ones
+  std::uint32_t telling_ = 0;        // pieces of the program that are running on the loop
 
   std::atomic<std::uint64_t> callback_errors_{0};
   std::mutex allocation_log_mutex_;  // guards allocation_log_

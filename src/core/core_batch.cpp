@@ -54,7 +54,10 @@ Result<Request> Core::post_filled(Rank rank, const OpOptions& options, Fill&& fi
   operation.rank = rank;
   operation.links = options.links;
   operation.deadline = *deadline;
-  return submit(operation, *acquired, options);
+  const auto single = operation.single.verb == TransferVerb::put ? OperationVerb::put : OperationVerb::get;
+  return submit(
+      operation, *acquired, options,
+      {operation.batch.empty() ? single : OperationVerb::batch, operation.signal.wanted, operation.total_bytes()});
 }
 
 /// Entries of one region share its pin.

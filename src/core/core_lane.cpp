@@ -123,8 +123,8 @@ std::optional<Result<void>> Core::try_lane(TransferVerb verb, const void* local,
     if (!pinned) return Result<void>(fail(pinned.error()));
     pin = std::move(*pinned);
     device = &pin.device();
-  } else if (local == nullptr) {
-    return Result<void>(fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size}));
+  } else if (!has_source(local, size)) {
+    return Result<void>(no_source(size));
   }
   auto* bytes = static_cast<std::byte*>(const_cast<void*>(local));
   const auto outcome = memory->gate.lane().run(view->key, put ? size : 0, put ? 0 : size, [&] {

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "core/core.hpp"
+#include "core/core_look.hpp"
 #include "core/release.hpp"
 
 namespace hixl::core {
@@ -15,17 +16,6 @@ namespace {
 constexpr std::chrono::milliseconds k_release_step{1};
 /// Bytes that go back to the system in one turn of the loop: some 5 ms, well below the lag at which the loop warns.
 constexpr std::size_t k_return_bytes = 64U << 20U;
-
-Region region_of(const memory::RegionInfo& info) {
-  return {.key = info.key,
-          .data = info.data,
-          .size = info.size,
-          .window = info.window_id != 0,
-          .kind = info.device->caps().kind,
-          .spilled_bytes = info.spilled_bytes,
-          .page_bytes = info.page_bytes,
-          .numa_node = info.numa_node};
-}
 
 /// What the codes of the list cannot say: which limit, and where it is set.
 const char* remedy_for(const Error& error, const AllocateOptions& options) noexcept {
@@ -51,6 +41,17 @@ const char* remedy_for(const Error& error, const AllocateOptions& options) noexc
 }
 
 }  // namespace
+
+Region region_of(const memory::RegionInfo& info) {
+  return {.key = info.key,
+          .data = info.data,
+          .size = info.size,
+          .window = info.window_id != 0,
+          .kind = info.device->caps().kind,
+          .spilled_bytes = info.spilled_bytes,
+          .page_bytes = info.page_bytes,
+          .numa_node = info.numa_node};
+}
 
 Result<Region> Core::register_memory(void* data, std::size_t size, const RegisterOptions& options) {
   if (const auto admitted = admit(); !admitted) return fail(admitted.error());

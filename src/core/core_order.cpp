@@ -52,7 +52,8 @@ Result<Request> Core::post_order(peer::Operation::Kind kind, Rank rank, const Op
   operation.rank = rank;
   operation.deadline = *deadline;
   operation.place = order == nullptr ? 0 : order->begin();
-  auto request = submit(operation, *acquired, options);
+  auto request = submit(operation, *acquired, options,
+                        {kind == peer::Operation::Kind::flush ? OperationVerb::flush : OperationVerb::fence, false, 0});
   if (order != nullptr) order->sent();
   if (!request && memory != nullptr) memory->gate.end_order();
   return request;

@@ -25,11 +25,13 @@ Result<void> Core::admit() const noexcept {
 }
 
 Result<Instant> Core::deadline_of(Timeout timeout) const {
-  if (timeout == k_default_timeout) timeout = options_.default_timeout;
-  if (timeout < Timeout{}) {
-    return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
-  }
-  return loop_->port().now() + std::min<Duration>(timeout, k_timeout_max);
+  const Duration time = allowed(timeout);
+  if (time < Duration{}) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+  return loop_->port().now() + time;
+}
+
+Duration Core::allowed(Timeout timeout) const noexcept {
+  return std::min<Duration>(timeout == k_default_timeout ? options_.default_timeout : timeout, k_timeout_max);
 }
 
 Result<void> Core::check_rank(Rank rank) const noexcept {
@@ -148,6 +150,7 @@ void Core::fetch_slot(std::uint32_t slot) noexcept {
   for (std::size_t line = 0; line < peer::k_posted_lines; ++line) {
     runtime::prefetch_for_write(posted + line * peer::k_cache_line_bytes);
   }
+  runtime::prefetch_for_write(&notes_[slot]);
   runtime::prefetch_for_write(inline_bytes_.data() + std::size_t{slot} * options_.max_inline);
 }
 
@@ -163,7 +166,8 @@ Result<Request> Core::post(TransferVerb verb, const void* local, const RemoteAdd
     requests_->abandon(acquired->slot);
     return fail(filled.error());
   }
-  return submit(operations_[acquired->slot], *acquired, options);
+  const auto what = verb == TransferVerb::put ? OperationVerb::put : OperationVerb::get;
+  return submit(operations_[acquired->slot], *acquired, options, {what, signal != nullptr, size});
 }
 
 /// Writes the operation in place: a copy on the stack that is read back in wider pieces than it was written in would
@@ -184,7 +188,7 @@ Result<void> Core::fill_transfer(std::uint32_t slot, TransferVerb verb, const vo
     if (*pinned) operation.single.device = &pinned->device();
     operation.pin = std::move(*pinned);
   } else if (size > 0) {
-    if (local == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
+    if (!has_source(local, size)) return no_source(size);
     std::byte* bytes = inline_bytes_.data() + std::size_t{slot} * options_.max_inline;
     memory::copy(memory::host_device(), bytes, memory::host_device(), static_cast<const std::byte*>(local), size);
     operation.single.local = bytes;
@@ -222,8 +226,9 @@ Result<void> Core::hand_over(peer::Operation& operation, const OpOptions& option
 }
 
 Result<Request> Core::submit(peer::Operation& operation, runtime::RequestTable::Acquired acquired,
-                             const OpOptions& options) {
+                             const OpOptions& options, const Said& said) {
   operation.slot = acquired.slot;
+  note_post(operation, acquired.generation, options, said);
   // Before all that the loop's clock can show, so that it is over when its mail is read.
   if (options.timeout == Timeout{}) operation.deadline = Instant::min();
   if (!operation.is_order()) {
@@ -253,7 +258,7 @@ std::optional<Error> Core::over_before_start(const peer::Operation& operation) c
 }
 
 void Core::start_operation(peer::Operation& operation) {
-  operation.started = true;
+  begun_[operation.slot] = 1;
   if (stop_stage_ >= StopStage::closing) {
     on_operation_end(operation, fail(ErrorCode::stopped, {.rank = operation.rank, .stage = Stage::shutdown}));
     return;

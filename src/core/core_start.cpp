@@ -14,6 +14,7 @@
 #include "core/core.hpp"
 #include "core/factories.hpp"
 #include "core/release.hpp"
+#include "core/sweep.hpp"
 
 namespace hixl::core {
 
@@ -86,6 +87,8 @@ Result<void> Core::build() {
   requests_ = std::make_unique<runtime::RequestTable>(options_.requests_max, loop_.get());
   requests_->attach(*this);
   operations_ = std::make_unique<peer::Operation[]>(options_.requests_max);
+  notes_ = std::make_unique<PostNote[]>(options_.requests_max);
+  begun_.resize(options_.requests_max);
   queue_places_ = std::make_unique<QueuePlace[]>(options_.requests_max);
   inline_bytes_ = memory::PrivatePages(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
   if (inline_bytes_.data() == nullptr) {
@@ -156,6 +159,8 @@ Result<void> Core::build() {
   joined_slot_ = acquired->slot;
   joined_request_ = Request(*requests_, acquired->slot, acquired->generation);
   joined_pending_ = true;
+  note_join(*acquired);
+  start_sweeping();
   start_joining();
   const auto started = parts_.driver->start(*loop_, {.poll = options_.poll,
                                                      .spin = std::chrono::microseconds(options_.spin_us),
@@ -258,6 +263,7 @@ void Core::on_same_host_count(std::size_t peers) { parts_.driver->allow_spin(pee
 /// still look at stays until destruction.
 void Core::teardown() {
   runtime::Timer::cancel();
+  sweep_.reset();
   while (!releases_.empty()) {
     for (const auto& release : std::exchange(releases_, {})) {
       tell([&] { release->tell(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); });

@@ -18,12 +18,16 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
   const std::uint32_t slot = operation.slot;
   counters_.operations += 1;
   if (!result) counters_.failed += 1;
+  std::optional<OperationInfo> failed;
+  if (sweep_ && !result) failed = look_at_slot(slot);
+  begun_[slot] = 0;
   operation.reset();
   QueuePlace place;
   if (queue_places_[slot].queue) place = std::exchange(queue_places_[slot], {});
   // From here on the slot may live again.
   const auto ended =
       requests_->finish(slot, result, place.queue != nullptr, {.bytes = completion.bytes, .value = completion.value});
+  if (failed && ended.unseen) note_unseen(std::move(*failed), result.error());
   completion.user_data = ended.user_data;
   if (place.queue && !place.queue->deliver(place.place, completion)) counters_.completions_dropped += 1;
   if (ended.callback.function != nullptr) tell([&] { ended.callback.function(ended.callback.context, completion); });
@@ -47,7 +51,7 @@ Result<void> Core::cancel_later(std::uint32_t slot, std::uint32_t generation) {
 void Core::cancel_operation(std::uint32_t slot, std::uint32_t generation) {
   if (stop_stage_ == StopStage::ended || !requests_->pending(slot, generation)) return;
   peer::Operation& operation = operations_[slot];
-  if (!operation.started) return;
+  if (begun_[slot] == 0) return;
   if (operation.rank == options_.rank) {
     self_->cancel(operation);
   } else if (peer::PeerActor* actor = directory_->peer(operation.rank); actor != nullptr) {

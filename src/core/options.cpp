@@ -39,6 +39,8 @@ Result<void> RuntimeOptions::validate() const {
       {"lease (ms)", lease.count() == 0 ? 500 : ms(lease), 500, 60'000},
       {"spin_us", spin_us, 0, 10'000},
       {"copy_engines", copy_engines, 1, 8},
+      {"sweep_period (ms)", sweep_period.count() == 0 ? 10 : ms(sweep_period), 10, 3'600'000},
+      {"sweep_age (ms)", ms(sweep_age), 0, 86'400'000},
   };
   for (const Range& range : ranges) {
     if (range.value < range.low || range.value > range.high) {
@@ -52,6 +54,10 @@ Result<void> RuntimeOptions::validate() const {
     log::error("a world of {} ranks needs a rendezvous store: set options.store, HIXL_STORE or MASTER_ADDR",
                world_size);
     return fail(ErrorCode::invalid_argument, {.rank = rank, .stage = Stage::rendezvous});
+  }
+  if (sweep_period.count() > 0 && sweep_hook.function == nullptr) {
+    log::error("option sweep_period is set and sweep_hook has no function");
+    return fail(ErrorCode::invalid_argument, {.rank = rank, .stage = Stage::options});
   }
   if (bind.empty()) return fail(ErrorCode::invalid_argument, {.rank = rank, .stage = Stage::bind});
   return {};

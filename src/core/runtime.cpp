@@ -308,6 +308,17 @@ Result<void> Runtime::create_group_async(std::span<const Rank> ranks, const Grou
 
 Counters Runtime::counters() const { return state_->core->counters(); }
 std::vector<LinkInfo> Runtime::links() { return state_->core->links(); }
+Result<RegionDump> Runtime::dump_regions() { return state_->core->dump_regions(); }
+Result<std::vector<OperationInfo>> Runtime::outstanding() { return state_->core->outstanding(); }
+
+Result<void> Runtime::check_access(const RemoteAddress& remote, std::uint64_t size, Rights need) const {
+  return state_->core->check_access(remote, size, need);
+}
+
+Result<void> Runtime::check_access(const void* local, std::uint64_t size, Rights need) const {
+  return state_->core->check_access(local, size, need);
+}
+
 Result<void> Runtime::stop(Timeout timeout) { return state_->core->stop_and_join(timeout); }
 
 Result<void> Runtime::stop_async(Timeout timeout, void (*done)(void*, const Result<void>&), void* context) {

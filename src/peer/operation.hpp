@@ -108,7 +108,6 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   AtomicEntry atomic{};           ///< of an atomic; untouched by others
 
   // ---- loop ----
-  bool started = false;  ///< its mail has come
   OpId op_id = 0;
   Cursor cut{};  ///< everything before it has been cut into chunks
   std::uint32_t chunks = 0;
@@ -155,7 +154,7 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     cut = {};
     chunks = live = returned = 0;
     executed_bytes = 0;
-    started = signalled = signal_done = ending = fencing = refused = waiting = false;
+    signalled = signal_done = ending = fencing = refused = waiting = false;
     part_of = nullptr;
     error = {};
   }

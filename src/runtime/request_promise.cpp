@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a Request may ask of the loop while and after its operation is under way: to end it early, and to call a
-// callback that comes later than the post.
+// callback that comes later than the post. And how a slot stands, for those who look inside.
 #include "runtime/futex.hpp"
 #include "runtime/request_slot.hpp"
 
@@ -91,6 +91,18 @@ RequestTable::Promise RequestTable::promise(std::uint32_t slot, std::uint32_t li
     if ((word & k_looked) != 0) recycle(slot, word | k_seen);
     return Promise::invalid;
   }
+}
+
+RequestTable::Glance RequestTable::glance(std::uint32_t slot) const noexcept {
+  const Slot& s = slots_[slot];
+  const Word word = s.state.load(std::memory_order_acquire);
+  Glance glance{.generation = runtime::generation(word)};
+  if ((word & k_taken) != 0) return glance;
+  glance.stand = (word & k_pending) != 0 ? Stand::pending : Stand::ended;
+  glance.seen = (word & k_seen) != 0;
+  // Only finish() writes it, on this thread.
+  if (glance.stand == Stand::ended && (word & k_failed) != 0) glance.error = s.error;
+  return glance;
 }
 
 /// The caller has taken the end, so the slot's values stand still.

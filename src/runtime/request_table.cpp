@@ -169,6 +169,7 @@ RequestTable::Ended RequestTable::finish(std::uint32_t slot, const Result<void>&
   } while (!s.state.compare_exchange_weak(word, ended, std::memory_order_seq_cst, std::memory_order_acquire));
 
   if ((ended & k_taken) != 0) {
+    told.unseen = (ended & (k_failed | k_seen)) == k_failed;
     recycle(slot, ended);
     return told;
   }

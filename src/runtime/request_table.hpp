@@ -66,6 +66,7 @@ class RequestTable {
   struct Ended {
     Callback callback{};  ///< to be called by who ended it; without a function: nobody to call
     std::uint64_t user_data = 0;
+    bool unseen = false;  ///< it failed, and nobody held it who could have looked
   };
   /// Loop thread, once a life: stores the end, wakes waiters. With `seen` (somebody else is told) or a callback the
   /// slot counts as looked at. The slot may be free and reused as soon as this returns.
@@ -86,6 +87,15 @@ class RequestTable {
   void detach() noexcept;
   /// Failures that were freed without anybody having looked. Thread-safe.
   [[nodiscard]] std::uint64_t failed_unseen() const noexcept { return failed_unseen_.load(std::memory_order_relaxed); }
+  enum class Stand : std::uint8_t { free, pending, ended };
+  struct Glance {
+    Stand stand = Stand::free;
+    std::uint32_t generation = 0;
+    bool seen = false;  ///< ended: a callback or queue has had the end
+    Error error{};      ///< ended: the result
+  };
+  /// Loop thread: how a slot stands now, for those who look inside. `pending` begins before the post is made.
+  [[nodiscard]] Glance glance(std::uint32_t slot) const noexcept;
   /// Slots not free; a moment's estimate while others acquire and free. Thread-safe.
   [[nodiscard]] std::uint32_t in_use() const noexcept;
 

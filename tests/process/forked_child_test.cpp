@@ -140,6 +140,10 @@ void call_everything(Said& said, Inherited& in) {
   want(said, "fd", rt.fd() == -1);
   want(said, "counters", rt.counters().operations == 0);
   want(said, "links", rt.links().empty());
+  want(said, "dump_regions", rt.dump_regions());
+  want(said, "outstanding", rt.outstanding());
+  want(said, "check_access", rt.check_access(to, 8, Rights::write));
+  want(said, "check_access, local", rt.check_access(data, 8, Rights::read));
   want(said, "rank", rt.rank() == 0 && rt.world_size() == 2 && rt.incarnation() != 0);
 
   want(said, "create_group", rt.create_group(one));
