@@ -25,6 +25,13 @@ std::string target_of(const fs::path& link) {
   return fs::read_symlink(link, ignored).string();
 }
 
+std::set<std::string> descriptors_of(pid_t pid) {
+  std::set<std::string> targets;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(of(pid, "fd"), ignored)) targets.insert(target_of(entry.path()));
+  return targets;
+}
+
 }  // namespace
 
 std::size_t entries_of(const std::string& directory) {
@@ -42,9 +49,7 @@ std::size_t library_mappings(pid_t pid) {
 }
 
 std::uint16_t listening_port(pid_t pid) {
-  std::set<std::string> sockets;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(of(pid, "fd"), ignored)) sockets.insert(target_of(entry.path()));
+  const std::set<std::string> sockets = descriptors_of(pid);
   std::ifstream table(of(pid, "net/tcp"));
   std::string line;
   std::getline(table, line);  // names of the columns
@@ -58,6 +63,20 @@ std::uint16_t listening_port(pid_t pid) {
     highest = std::max(highest, static_cast<unsigned>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
   }
   return static_cast<std::uint16_t>(highest);
+}
+
+std::string listening_name(pid_t pid) {
+  const std::set<std::string> sockets = descriptors_of(pid);
+  std::ifstream table(of(pid, "net/unix"));
+  for (std::string line; std::getline(table, line);) {
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags, type, state, inode, path;
+    fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
+    constexpr const char* k_accepts_connections = "00010000";
+    if (flags != k_accepts_connections || sockets.count("socket:[" + inode + "]") == 0) continue;
+    if (path.rfind("@hixl-", 0) == 0) return path.substr(1);
+  }
+  return {};
 }
 
 int open_window_of(std::size_t bytes) {

@@ -32,6 +32,8 @@ template <class Holds>
 [[nodiscard]] std::size_t library_mappings(pid_t pid = getpid());
 /// Port of a loopback tcp socket on which the process listens; 0: none. With several: the highest.
 [[nodiscard]] std::uint16_t listening_port(pid_t pid);
+/// Name of an abstract local socket of the library on which the process listens, without the leading zero; empty: none.
+[[nodiscard]] std::string listening_name(pid_t pid);
 /// A descriptor of this process for memory of the library of exactly this size, opened anew; -1: none.
 [[nodiscard]] int open_window_of(std::size_t bytes);
 [[nodiscard]] bool process_exists(pid_t pid);

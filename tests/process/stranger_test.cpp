@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 
 #include <doctest/doctest.h>
 
@@ -12,6 +14,8 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "home.hpp"
@@ -171,6 +175,48 @@ TEST_CASE("S10 seventy silent connections keep nobody out for long") {
   siege.require_unmoved();
 }
 
+TEST_CASE("S39 L4 another user of the host who knocks at the local socket all the time does not fill the log") {
+  if (geteuid() != 0) {
+    MESSAGE("skipped: only root can become another user");
+    return;
+  }
+  Home home(2, "hccs");
+  Guest guest(home, 1);
+  const std::string name = listening_name(guest->pid());
+  REQUIRE_FALSE(name.empty());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  constexpr int k_knocks = 300;
+  const pid_t other = fork();
+  if (other == 0) {  // only what a forked child of a program with threads may call
+    constexpr uid_t k_nobody = 65534;
+    if (setresuid(k_nobody, k_nobody, k_nobody) != 0) _exit(2);
+    for (int i = 0; i < k_knocks; ++i) {
+      const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd < 0 || connect(fd, reinterpret_cast<const sockaddr*>(&address), length) != 0) _exit(3);
+      char byte = 0;
+      if (recv(fd, &byte, 1, 0) > 0) _exit(4);  // until it is turned away
+      close(fd);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  REQUIRE(eventually([&] { return waitpid(other, &status, WNOHANG) == other; }));
+  REQUIRE(status == 0);
+  require_traffic_both_ways(home, guest, 3);
+  guest->tell("quit");
+  CHECK(guest->wait() == 0);
+  const std::string log = guest->log();
+  constexpr std::size_t k_lines_a_period = 6;
+  constexpr std::size_t k_periods_max = 3;  // as long as eventually() waits, and the one that began before
+  CHECK_MESSAGE(lines_of(log) <= k_lines_a_period * k_periods_max, lines_of(log) << " lines");
+  CHECK(log.find("a process of user 65534 was turned away from the local socket") != std::string::npos);
+  CHECK(log.find("processes of user 65534: ") != std::string::npos);
+  CHECK(log.find(" more suppressed") != std::string::npos);
+}
+
 TEST_CASE("S39 L4 a crowd of strangers does not fill the log") {
   Besieged siege;
   constexpr int k_crowd = 500;
@@ -195,7 +241,8 @@ TEST_CASE("S39 L4 a crowd of strangers does not fill the log") {
   }
   const std::string log = siege.guest->log();
   const auto periods = static_cast<std::size_t>((std::chrono::steady_clock::now() - begun) / k_period) + 1;
-  CHECK_MESSAGE(lines_of(log) <= periods * k_lines_a_period, lines_of(log) << " lines, the first: " << log.substr(0, 200));
+  CHECK_MESSAGE(lines_of(log) <= periods * k_lines_a_period, lines_of(log)
+                                                                 << " lines, the first: " << log.substr(0, 200));
   CHECK_MESSAGE(lines_of(log) > 0, "strangers are not mentioned at all");
   siege.require_unmoved();
   CHECK(siege.guest->log().find("connections that are no peers: ") != std::string::npos);
