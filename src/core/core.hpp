@@ -269,9 +269,9 @@ class Core final : private peer::PeerListener,
   struct Ways;
   void look_at_own(std::vector<OwnRegion>& out) const;
   void look_at_peer(const Ways& ways, std::vector<PeerRegion>& out) const;
-  /// Loop: the requests of `count` slots from `from` on.
-  [[nodiscard]] std::vector<OperationInfo> look_at_slots(std::uint32_t from, std::uint32_t count);
-  [[nodiscard]] std::optional<OperationInfo> look_at_slot(std::uint32_t slot);
+  /// Loop, ages as of `now`: the requests of `count` slots from `from` on.
+  [[nodiscard]] std::vector<OperationInfo> look_at_slots(std::uint32_t from, std::uint32_t count, Instant now);
+  [[nodiscard]] std::optional<OperationInfo> look_at_slot(std::uint32_t slot, Instant now);
   void look_at_lanes(std::vector<OperationInfo>& out);
   void note_post(const peer::Operation& operation, std::uint32_t generation, const OpOptions& options,
                  const Said& said) noexcept;

@@ -169,19 +169,18 @@ void Core::note_join(runtime::RequestTable::Acquired acquired) {
 }
 
 /// Nothing: free, or its post has not come so far.
-std::optional<OperationInfo> Core::look_at_slot(std::uint32_t slot) {
+std::optional<OperationInfo> Core::look_at_slot(std::uint32_t slot, Instant now) {
   using Stand = runtime::RequestTable::Stand;
   const auto glance = requests_->glance(slot);
   if (glance.stand == Stand::free) return std::nullopt;
   const auto note = notes_[slot].read(glance.generation);
   if (!note) return std::nullopt;
-  const Instant now = loop_->port().now();
   OperationInfo info{.id = std::uint64_t{glance.generation} << 32U | slot,
                      .verb = note->verb,
                      .rank = note->rank,
                      .signal = note->signal,
                      .bytes = note->bytes,
-                     .age = std::max<Duration>(now - note->posted, Duration{}),
+                     .age = now - note->posted,
                      .user_data = note->user_data};
   const peer::Operation& operation = operations_[slot];
   if (glance.stand == Stand::ended) {
@@ -202,12 +201,12 @@ std::optional<OperationInfo> Core::look_at_slot(std::uint32_t slot) {
   return info;
 }
 
-std::vector<OperationInfo> Core::look_at_slots(std::uint32_t from, std::uint32_t count) {
+std::vector<OperationInfo> Core::look_at_slots(std::uint32_t from, std::uint32_t count, Instant now) {
   constexpr std::uint32_t k_none = 0xffffffffU;
   std::vector<OperationInfo> rows;
   std::vector<std::uint32_t> row_of(count, k_none);
   for (std::uint32_t i = 0; i < count; ++i) {
-    auto row = look_at_slot(from + i);
+    auto row = look_at_slot(from + i, now);
     if (!row) continue;
     row_of[i] = static_cast<std::uint32_t>(rows.size());
     rows.push_back(std::move(*row));
@@ -238,13 +237,15 @@ void Core::look_at_lanes(std::vector<OperationInfo>& out) {
 
 Result<std::vector<OperationInfo>> Core::outstanding() {
   std::vector<OperationInfo> all;
+  const Instant now = loop_->port().now();  // one for all, or else their ages would not tell their order
   for (std::uint32_t from = 0; from < options_.requests_max; from += k_slots_a_look) {
     const std::uint32_t count = std::min(k_slots_a_look, options_.requests_max - from);
-    auto piece = ask([&] { return look_at_slots(from, count); });
+    auto piece = ask([&] { return look_at_slots(from, count, now); });
     if (!piece) return fail(piece.error());
     all.insert(all.end(), std::make_move_iterator(piece->begin()), std::make_move_iterator(piece->end()));
   }
   std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.age > b.age; });
+  for (OperationInfo& row : all) row.age = std::max(row.age, Duration{});  // posted since
   auto lanes = ask([this] {
     std::vector<OperationInfo> rows;
     look_at_lanes(rows);

@@ -20,7 +20,7 @@ void Core::Sweep::on_timer() {
   const RuntimeOptions& options = core.options_;
   const std::uint32_t count = std::min(k_slots_a_look, options.requests_max - next);
   std::vector<OperationInfo> told = std::exchange(dropped, {});
-  for (OperationInfo& row : core.look_at_slots(next, count)) {
+  for (OperationInfo& row : core.look_at_slots(next, count, core.loop_->now())) {
     if (marks.due(row)) told.push_back(std::move(row));
   }
   next = next + count < options.requests_max ? next + count : 0;

@@ -19,7 +19,7 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
   counters_.operations += 1;
   if (!result) counters_.failed += 1;
   std::optional<OperationInfo> failed;
-  if (sweep_ && !result) failed = look_at_slot(slot);
+  if (sweep_ && !result) failed = look_at_slot(slot, loop_->port().now());
   begun_[slot] = 0;
   operation.reset();
   QueuePlace place;
