@@ -4,12 +4,14 @@
 // know. What became of one, as far as this side knows:
 //
 //   unsent ──frame of it posted──▶ asked ──its result──▶ answered
-//      ▲                             │ fence: not executed, or refused
+//      ▲                             │ refused by the target
 //      └─────────────────────────────┤
 //                                    └ fence: executed, but the answer is lost ──▶ executed ──asked again──▶ answered
 //
 // An atomic that was asked or executed is asked again under the same number, of links that execute at the target only:
-// the target's window knows the answer. After its end was due it only asks, and at most for a lease.
+// the target's window knows the answer. A fence that says "not executed" changes nothing about that: it may have been
+// said by a hello that is older than the link generation which it speaks of. After its end was due it only asks, and at
+// most for a lease.
 #include <utility>
 
 #include "base/assert.hpp"
@@ -61,10 +63,7 @@ PeerActor::Verdict PeerActor::judge_atomic(Operation& operation, AttemptEnd how,
       atomic_numbers_.narrow(atomic.terms.number, atomic.terms.acked_upto);
       return operation.ending ? Verdict::settled : Verdict::again;
     case AttemptEnd::not_executed:
-      // Anything else than a link's failure is the end of the session, which tells nothing.
-      if (error.code == ErrorCode::link_failed && atomic.fate == AtomicFate::asked && executing) {
-        atomic.fate = AtomicFate::unsent;
-      }
+      // Whatever a fence or the end of a session says of the attempt, the target's window knows better: it stays asked.
       return operation.ending ? Verdict::settled : Verdict::again;
   }
   return Verdict::settled;
