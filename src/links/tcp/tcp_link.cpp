@@ -168,6 +168,7 @@ Result<void> TcpLink::handle(const wire::FrameHeader& header, ConstBytes body) {
       wire::Nack nack;
       if (!decode_body(body, nack)) return fail(ErrorCode::malformed_frame);
       const Result<void> known = initiator_.on_nack(nack, *stream_);
+      give_credit();  // of a read that was taken back nothing but its place is left
       report_later();
       return known;
     }

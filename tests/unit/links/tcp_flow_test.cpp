@@ -310,3 +310,20 @@ TEST_CASE("both sides stream writes and reads at each other through a narrow pip
     CHECK(!world.owner(side).down);
   }
 }
+
+TEST_CASE("a read that was taken back and is then refused gives its place to another") {
+  TcpWorld w({.tx_depth = 1, .rx_depth = 4, .second = true});
+  Guarded target(64);
+  Guarded local(64);
+  const auto region = w.sides[1].add(target.span(), Rights::write);
+  TcpWorld::PostArgs read{
+      .verb = links::Verb::read, .cookie = 1, .region = &region, .segments = {{local.data(), 0, 8}}};
+  REQUIRE(w.post(read) == links::Answer::posted);
+  REQUIRE(w.link().abandon(1));
+  read.cookie = 2;
+  REQUIRE(w.post(read) == links::Answer::busy);
+  REQUIRE(w.pair.settle());
+  CHECK(w.owner().credits == 1);
+  CHECK(w.owner().completions.empty());
+  CHECK(w.post(read) == links::Answer::posted);
+}
