@@ -4,7 +4,6 @@
 //   hixl_bench put_sync --link hccs --size 8
 //   hixl_bench barrier --ranks 12 --mpi build/bench/mpi_barrier
 //   hixl_bench fetch_add | put_async | put_large --link tcp | idle --seconds 10 | lookup --regions 100000 | all
-#include <sys/resource.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -294,15 +293,6 @@ json lookup(const Settings& settings) {
           {"verified", true}};
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 json idle(const Settings& settings) {
   Pair pair(settings.link, 4096, PollMode::adaptive, PollMode::adaptive);
   need(pair.initiator().put_sync(pair.local(), pair.remote().at(0), 8));
@@ -331,8 +321,8 @@ int main(int argc, char** argv) {
   std::string what = "all";
   CLI::App app{"Benchmarks of the library on this machine; one JSON line a row."};
   app.add_option("bench", what, "put_sync, fetch_add, put_async, put_large, barrier, idle, lookup or all")
-      ->check(CLI::IsMember({"put_sync", "fetch_add", "put_async", "put_large", "barrier", "barrier_rank", "idle",
-                             "lookup", "all"}));
+      ->check(CLI::IsMember(
+          {"put_sync", "fetch_add", "put_async", "put_large", "barrier", "barrier_rank", "idle", "lookup", "all"}));
   app.add_option("--ranks", settings.ranks, "processes of the barrier bench")->check(CLI::Range(1, 128));
   app.add_option("--mpi", settings.mpi, "the program of MPI's barrier, to compare with");
   app.add_option("--link", settings.link, "hccs, pcie or tcp")->check(CLI::IsMember({"hccs", "pcie", "tcp"}));

@@ -34,6 +34,8 @@ class Samples {
 void fill(std::byte* data, std::size_t size, std::uint64_t seed);
 [[nodiscard]] bool verify(const std::byte* data, std::size_t size, std::uint64_t seed);
 
+/// User and system time of this process so far.
+[[nodiscard]] double cpu_seconds();
 /// Calls of operator new in this process so far.
 [[nodiscard]] std::uint64_t allocations();
 

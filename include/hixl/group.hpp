@@ -56,8 +56,7 @@ class Group {
   [[nodiscard]] Result<void> barrier(Timeout timeout = k_default_timeout);
   /// The same without blocking, as Runtime's: an error has begun nothing, else `done` is called once on the loop
   /// thread.
-  [[nodiscard]] Result<void> barrier_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
-                                           void* context);
+  [[nodiscard]] Result<void> barrier_async(Timeout timeout, Done done, void* context);
   /// Runtime::exchange() with all members in this group, this rank too; answers in the group's order. Blocking.
   [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, Timeout timeout = k_default_timeout);
 

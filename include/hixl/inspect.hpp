@@ -109,6 +109,7 @@ enum class OperationVerb : std::uint8_t {
   put,
   get,
   batch,  ///< batches, gathered and scattered transfers
+  atomic,
   flush,
   fence,
   join,  ///< Runtime::joined()

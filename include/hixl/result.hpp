@@ -12,6 +12,9 @@ namespace hixl {
 template <class T>
 using Result = tl::expected<T, Error>;
 
+/// Told once, on the loop thread, how an asynchronous call without a Request has ended.
+using Done = void (*)(void* context, const Result<void>& result);
+
 /// `return fail(ErrorCode::busy);`
 [[nodiscard]] inline tl::unexpected<Error> fail(ErrorCode code, const ErrorDetail& detail = {}) {
   return tl::unexpected<Error>(Error(code, detail));

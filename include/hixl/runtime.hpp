@@ -79,16 +79,13 @@ class Runtime {
   /// Ends a registration (and frees allocated memory): after success no byte of it is read or written by anybody.
   /// Operations that still use it end with STALE. HELD when a stopped peer may still write. Blocking.
   [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout = k_default_timeout);
-  /// The same without blocking.
-  [[nodiscard]] Result<void> deregister_async(const Region& region, Timeout timeout,
-                                              void (*done)(void* context, const Result<void>& result), void* context);
+  [[nodiscard]] Result<void> deregister_async(const Region& region, Timeout timeout, Done done, void* context);
 
   // ---- addresses ----
   /// Publishes `mine` to every rank of `with` and learns theirs. Both sides call it; no order is needed, and ranks
   /// may come late. One answer a rank, failed ones with the reason. Also prepares the links. Blocking.
   [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, std::span<const Rank> with,
                                                     Timeout timeout = k_default_timeout);
-  /// The same without blocking.
   [[nodiscard]] Result<void> exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                             void (*done)(void* context, std::vector<PeerAddresses>&& answers),
                                             void* context);
@@ -156,24 +153,19 @@ class Runtime {
   [[nodiscard]] Result<Request> fence(Rank rank, const OpOptions& options = {});
   /// A flush of all ranks.
   [[nodiscard]] Result<void> quiet(Timeout timeout = k_default_timeout);
-  /// The same without blocking.
-  [[nodiscard]] Result<void> quiet_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
-                                         void* context);
+  [[nodiscard]] Result<void> quiet_async(Timeout timeout, Done done, void* context);
 
   // ---- groups ----
   /// All ranks of `ranks` (empty: the whole world). Nobody leaves before the last has entered; on DEADLINE_EXCEEDED
   /// the error names the missing ranks, on PEER_LOST the dead one. Blocking.
   [[nodiscard]] Result<void> barrier(Timeout timeout = k_default_timeout, std::span<const Rank> ranks = {});
-  /// The same without blocking.
-  [[nodiscard]] Result<void> barrier_async(std::span<const Rank> ranks, Timeout timeout,
-                                           void (*done)(void* context, const Result<void>& result), void* context);
+  [[nodiscard]] Result<void> barrier_async(std::span<const Rank> ranks, Timeout timeout, Done done, void* context);
   /// Makes a group of `ranks`, which all of them do with the same list, in the same order, and the same options.
   /// Duplicates, own rank missing, nobody, no such rank: INVALID_ARGUMENT or RANK_OUT_OF_RANGE. A member that means
   /// another list or other options: INVALID_ARGUMENT naming it. DEADLINE_EXCEEDED names the missing, PEER_LOST the
   /// dead one. At most 4 096 ranks. Blocking.
   [[nodiscard]] Result<Group> create_group(std::span<const Rank> ranks, const GroupOptions& options = {},
                                            Timeout timeout = k_default_timeout);
-  /// The same without blocking.
   [[nodiscard]] Result<void> create_group_async(std::span<const Rank> ranks, const GroupOptions& options,
                                                 Timeout timeout, void (*done)(void* context, Result<Group>&& group),
                                                 void* context);
@@ -195,8 +187,7 @@ class Runtime {
   [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
   /// The same without blocking; the way on a host's loop and for poll(): the host keeps turning until `done` has been
   /// called. STOPPED when that is over already.
-  [[nodiscard]] Result<void> stop_async(Timeout timeout, void (*done)(void* context, const Result<void>& result),
-                                        void* context);
+  [[nodiscard]] Result<void> stop_async(Timeout timeout, Done done, void* context);
 
  private:
   class State;

@@ -26,6 +26,7 @@ Result<Request> Core::post_atomic(const RemoteAddress& word, const AtomicCall& a
   const auto deadline = deadline_of(options.timeout);
   if (!deadline) return fail(deadline.error());
   if (const auto valid = check_word(word); !valid) return fail(valid.error());
+  if (const auto usable = check_links(options.links, word.rank); !usable) return fail(usable.error());
   const auto view = resolve(word, k_word_bytes, Rights::atomic);
   if (!view) return fail(view.error());
   if (word.rank == options_.rank) {
@@ -47,7 +48,7 @@ Result<Request> Core::post_atomic(const RemoteAddress& word, const AtomicCall& a
   operation.atomic.offset = view->offset;
   operation.atomic.value = atomic.value;
   operation.atomic.terms.expected = atomic.expected;
-  return submit(operation, *acquired, options);
+  return submit(operation, *acquired, options, {OperationVerb::atomic, false, k_word_bytes});
 }
 
 Result<std::uint64_t> Core::atomic_sync(const RemoteAddress& word, const AtomicCall& atomic, Timeout timeout) {

@@ -117,6 +117,8 @@ std::string_view name(OperationVerb verb) noexcept {
       return "get";
     case OperationVerb::batch:
       return "batch";
+    case OperationVerb::atomic:
+      return "atomic";
     case OperationVerb::flush:
       return "flush";
     case OperationVerb::fence:

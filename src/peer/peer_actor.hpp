@@ -181,8 +181,9 @@ class PeerActor final : private LinkActorEvents,
   [[nodiscard]] bool unreachable_by(LinkSet kinds) const noexcept;
   [[nodiscard]] Error unreachable() const noexcept;
   void end_unreachable();
+  [[nodiscard]] static bool takes(const LinkActor& link, bool mapped, MemoryKind kind, Need need) noexcept;
   /// The link that choose() takes for memory of a sort, credit aside; null: none that stands.
-  [[nodiscard]] const LinkActor* serving(bool mapped, MemoryKind kind, bool words) const noexcept;
+  [[nodiscard]] const LinkActor* serving(bool mapped, MemoryKind kind, Need need) const noexcept;
   [[nodiscard]] std::string why(const LinkActor& link, const LinkInfo& info) const;
 
   // ---- atomics (peer_atomic.cpp) ----

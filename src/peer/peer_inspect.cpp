@@ -46,10 +46,10 @@ std::string duties(const LinkInfo& info) {
 }  // namespace
 
 Reach PeerActor::reach() const noexcept {
-  return {.windows = serving(true, MemoryKind::host, false),
-          .other_memory = serving(false, MemoryKind::host, false),
-          .device_memory = serving(false, MemoryKind::hbm, false),
-          .words = serving(true, MemoryKind::host, true)};
+  return {.windows = serving(true, MemoryKind::host, Need::bytes),
+          .other_memory = serving(false, MemoryKind::host, Need::bytes),
+          .device_memory = serving(false, MemoryKind::hbm, Need::bytes),
+          .words = serving(true, MemoryKind::host, Need::word)};
 }
 
 std::string PeerActor::why(const LinkActor& link, const LinkInfo& info) const {

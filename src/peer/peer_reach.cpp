@@ -127,27 +127,32 @@ void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds)
                                              : " and cross-memory attach is refused (" + refusal.message() + ")");
 }
 
+/// Whether a link, credit aside, takes such an attempt now.
+bool PeerActor::takes(const LinkActor& link, bool mapped, MemoryKind kind, Need need) noexcept {
+  const links::LinkCaps& caps = link.caps();
+  if (!link.up() || (caps.needs_window && !mapped) || (caps.host_memory_only && kind != MemoryKind::host)) return false;
+  return need == Need::bytes || (caps.words && (need == Need::word || !caps.executed_by_initiator));
+}
+
 LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds) noexcept {
   for (const auto& link : links_) {
-    if (!link->up() || !kinds.allows(link->caps().kind) || (need != Need::bytes && !link->caps().words)) continue;
-    if (need == Need::word_at_target && link->caps().executed_by_initiator) continue;
-    if (link->caps().needs_window && memory_.remotes.mapping(region) == nullptr) continue;
-    if (link->caps().host_memory_only) {
+    const links::LinkCaps& caps = link->caps();
+    if (!kinds.allows(caps.kind)) continue;
+    const bool mapped = caps.needs_window && memory_.remotes.mapping(region) != nullptr;
+    MemoryKind kind = MemoryKind::host;
+    if (caps.host_memory_only) {
       const auto known = known_.find(region.id);
-      if (known == known_.end() || known->second.kind != MemoryKind::host) continue;
+      if (known == known_.end()) continue;
+      kind = known->second.kind;
     }
-    return link->has_credit() ? link.get() : nullptr;
+    if (takes(*link, mapped, kind, need)) return link->has_credit() ? link.get() : nullptr;
   }
   return nullptr;
 }
 
-/// As choose(), and kept beside it.
-const LinkActor* PeerActor::serving(bool mapped, MemoryKind kind, bool words) const noexcept {
+const LinkActor* PeerActor::serving(bool mapped, MemoryKind kind, Need need) const noexcept {
   for (const auto& link : links_) {
-    const links::LinkCaps& caps = link->caps();
-    if (!link->up() || (words && !caps.words) || (caps.needs_window && !mapped)) continue;
-    if (caps.host_memory_only && kind != MemoryKind::host) continue;
-    return link.get();
+    if (takes(*link, mapped, kind, need)) return link.get();
   }
   return nullptr;
 }

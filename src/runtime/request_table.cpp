@@ -11,8 +11,7 @@
 //   promise   pending         → pending, with a callback; the callback is written in between ("writing")
 //             ended           → taken; free when the loop has told the callback (request_promise.cpp)
 //
-// A look may come while a callback is being written into a slot that has just ended. Then the later of the two frees
-// it.
+// When a look meets a callback that is being written into a slot that has just ended, the later of the two frees it.
 //
 // A free slot may still have references: copies that never saw the end. They are counted where they are until the slot
 // is acquired again; then they become strays, counted for the whole table. The one who frees a slot keeps its own

@@ -145,7 +145,7 @@ TEST_CASE("rows made up: nothing at all, extremes, and text that is no UTF-8") {
   CHECK(row[0]["bytes_out"].get<std::uint64_t>() == ~0ULL);
   CHECK(row[0]["reason"].get<std::string>().find("a \"quote\" and a\ttab") != std::string::npos);
 
-  std::array<OperationInfo, 7> rows;
+  std::array<OperationInfo, 8> rows;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].verb = static_cast<OperationVerb>(i);
     rows[i].state = static_cast<OperationState>(i % 6);
@@ -158,7 +158,8 @@ TEST_CASE("rows made up: nothing at all, extremes, and text that is no UTF-8") {
   for (const char* head : {"VERB", "STATE", "AGE", "LEFT", "LINKS", "END"}) check_column(lines, head);
   CHECK(lines[1].find("-5.0 ms") != std::string::npos);
   const Json all = Json::parse(to_json(rows));
-  CHECK(all[6]["verb"] == "lane");
+  CHECK(all[3]["verb"] == "atomic");
+  CHECK(all[7]["verb"] == "lane");
   CHECK(all[4]["state"] == "FENCING");
   CHECK(all[3]["live"]["tcp"] == 3);
 }

@@ -227,7 +227,7 @@ TEST_CASE("P53 posts of other threads, while the host sleeps on the descriptor, 
 }
 
 TEST_CASE("other threads block as usual while the host turns, and go on by themselves when nobody does") {
-  PolledCouple world({LinkKind::tcp}, 500ms);  // the lease, by which a waiting thread takes over
+  PolledCouple world({LinkKind::tcp}, 2s);  // the lease, by which a waiting thread takes over; a starved rank needs it
   std::atomic<int> left{2};
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < 2; ++i) {

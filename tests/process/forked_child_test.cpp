@@ -283,7 +283,10 @@ TEST_CASE("S16 a forked child joins its parent's world as a rank of its own") {
   fill_pattern(home.data(), 4096, 5);
   const std::string store = home.environment(1).at(2).substr(std::string("HIXL_STORE=").size());
   std::unique_ptr<RemoteRegion> remote;
-  std::thread meeting([&] { home.meet(1); });
+  std::thread meeting([&] {
+    home.meet(1);
+    require_ok(home->barrier(k_patience));
+  });
   const std::string said = in_child([&](Said& lines) {
     auto runtime = Runtime::create(options_for(1, 2, store));
     want(lines, "create", runtime, ErrorCode::ok);
@@ -294,6 +297,8 @@ TEST_CASE("S16 a forked child joins its parent's world as a rank of its own") {
     if (!learned.front().result) return;
     want(lines, "get", (*runtime)->get_sync(region->data, learned.front().regions.front().at(0), 4096), ErrorCode::ok);
     want(lines, "bytes", holds_pattern(region->data, 4096, 5));
+    // Until the parent's side of the exchange has ended too; it is PEER_GONE when we leave before.
+    want(lines, "barrier", (*runtime)->barrier(k_patience), ErrorCode::ok);
     want(lines, "stop", (*runtime)->stop(), ErrorCode::ok);
   });
   meeting.join();

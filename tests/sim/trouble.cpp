@@ -61,6 +61,16 @@ void Cluster::inject_faults() {
   }
 }
 
+/// The rank was killed: its operations will never end, and what they wrote may go on landing until the target notices.
+void Cluster::orphan(Operation& operation) {
+  operation.orphaned = true;
+  count(Rare::orphaned);
+  release(operation);
+  for (const Part& part : operation.parts) {
+    if (!part.get) operation.remote->quarantine(part.remote_slot, operation.life->number);
+  }
+}
+
 /// At whatever stage it is; the checks of its end are the same as for any other.
 void Cluster::cancel(Operation& operation) {
   if (!posts(*operation.life)) return;

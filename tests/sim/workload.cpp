@@ -262,16 +262,6 @@ void Cluster::release(Operation& operation) {
   }
 }
 
-/// The rank was killed: its operations will never end, and what they wrote may go on landing until the target notices.
-void Cluster::orphan(Operation& operation) {
-  operation.orphaned = true;
-  count(Rare::orphaned);
-  release(operation);
-  for (const Part& part : operation.parts) {
-    if (!part.get) operation.remote->quarantine(part.remote_slot, operation.life->number);
-  }
-}
-
 void Cluster::on_end(Operation& operation, const Completion& completion) {
   if (std::exchange(operation.ended, true)) {
     violate("S2", fmt::format("operation {} ended twice", operation.number));
