@@ -78,7 +78,7 @@ struct LocalCase {
 
 }  // namespace
 
-TEST_CASE("local memory that a transfer may not use") {
+TEST_CASE("P39 local memory that a transfer may not use") {
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
     Field field(links);
@@ -127,7 +127,7 @@ TEST_CASE("local memory that a transfer may not use") {
   }
 }
 
-TEST_CASE("remote places that a transfer may not use") {
+TEST_CASE("S3 P39 remote places that a transfer may not use") {
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
     Field field(links);
@@ -214,7 +214,7 @@ TEST_CASE("a rank refuses bad places in its own memory too") {
   }
 }
 
-TEST_CASE("a deregistered region is STALE however it is reached, and its memory may be registered anew") {
+TEST_CASE("S3 P25 a deregistered region is STALE however it is reached, and its memory may be registered anew") {
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
     Field field(links);

@@ -43,7 +43,7 @@ Request stop_in_the_middle(Home& home, Guest& guest, Clock::time_point& posted_a
 
 }  // namespace
 
-TEST_CASE("P3 a target that stops in the middle of a put: the put ends in time, others go on, the target comes back") {
+TEST_CASE("P3 P5 a target that stops in the middle of a put: it ends in time, others go on, the target comes back") {
   Home home(3, "tcp", k_large);
   Guest stopped(home, 1, {"--bytes", std::to_string(k_large)});
   Guest other(home, 2);

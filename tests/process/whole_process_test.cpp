@@ -216,7 +216,7 @@ TEST_CASE("F7 ten thousand rounds of making and stopping leave no descriptor, ma
   CHECK(memory_after_kib <= memory_kib + k_growth_kib);
 }
 
-TEST_CASE("F7 ranks that meet and part, round after round, leave nothing behind") {
+TEST_CASE("F7 P45 ranks that meet and part, round after round, leave nothing behind") {
   const auto store = std::move(*Store::create("tcp://127.0.0.1:0"));
   const int rounds = std::max(10, scaled(10'000) / 50);
   std::size_t descriptors = 0;

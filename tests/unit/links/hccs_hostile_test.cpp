@@ -122,7 +122,7 @@ TEST_CASE("hccs set-up: an honest peer, for comparison") {
   CHECK(attack.victim.record.down == 0);
 }
 
-TEST_CASE("hccs set-up: nothing is usable before both halves are done") {
+TEST_CASE("P35 hccs set-up: nothing is usable before both halves are done") {
   Attack attack;
   Liar& liar = *attack.liar;
   const auto heard = [&] { return liar.sequencer.acked() == 1; };
@@ -251,7 +251,7 @@ TEST_CASE("hccs: lies after set-up") {
   CHECK(attack.victim.record.control.empty());
 }
 
-TEST_CASE("hccs: answers about windows that do not hold water") {
+TEST_CASE("S31 hccs: answers about windows that do not hold water") {
   Attack attack;
   attack.set_up();
   Liar& liar = *attack.liar;

@@ -272,7 +272,7 @@ TEST_CASE("a broken link ends reads and what never left; the rest waits for the 
   }
 }
 
-TEST_CASE("a link that is opened while the old one stands closes the old one first") {
+TEST_CASE("S18 a link that is opened while the old one stands closes the old one first") {
   Bench bench;
   Transfer put;
   FakeLink& old = bench.up(3);

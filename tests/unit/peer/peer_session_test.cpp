@@ -235,7 +235,7 @@ TEST_CASE("a peer that refuses every connection is dialled seldom, and never giv
   CHECK(world[0].dials() > in_first_minute);
 }
 
-TEST_CASE("a link that breaks as soon as it is up is dialled ever more seldom (no storm)") {
+TEST_CASE("S57 a link that breaks as soon as it is up is dialled ever more seldom (no storm)") {
   PeerWorld world(30);
   world.meet(0, 1);
   const std::uint32_t before = world[0].dials() + world[1].dials();

@@ -90,7 +90,7 @@ TEST_CASE("an operation of no bytes ends well, and signals") {
   CHECK(world[1].word(0) == before + 5);
 }
 
-TEST_CASE("a region that nobody published, and one with the wrong token, are refused at once and not retried") {
+TEST_CASE("S40 a region that nobody published, or with the wrong token, is refused at once and not retried") {
   PeerWorld world(13);
   world.meet(0, 1);
   const auto key = world[1].region.key;
