@@ -178,6 +178,27 @@ TEST_CASE("P1 S27 an address that swallows packets: CONNECT_TIMEOUT within the b
   CHECK_FALSE(served.starts_with("puts 0 "));
 }
 
+TEST_CASE("S55 a host with a hundred ports for outgoing connections: no number of transfers uses them up") {
+  if (!permitted()) return;
+  const Host host;
+  host.run("echo 40000 40099 > /proc/sys/net/ipv4/ip_local_port_range");
+  const auto place = [](Rank rank) {
+    return Place{.rank = rank, .store_host = "127.0.0.1", .bind = "127.0.0.1", .advertise = "", .world = 2};
+  };
+  const auto a = start(host, place(0));
+  const auto b = start(host, place(1));
+  require_meeting(*a, 0, *b, 1);
+  b->tell("hammer 0 100");
+  REQUIRE(b->hear() == "hammering");
+  for (int i = 0; i < 200; ++i) REQUIRE(a->ask("put 1 4096 100 " + std::to_string(i)) == "ok");
+  const std::string served = b->ask("enough");
+  CHECK(served.ends_with("failed 0"));
+  CHECK(std::stoi(served.substr(5)) > 100);  // "puts N failed M"
+  // Three listen; two connections with the store, and between the ranks the one that stands and those of a first
+  // meeting that gave way to it. Each end is a line, for a while after its end too.
+  host.run("test $(tail -n +2 /proc/net/tcp | wc -l) -le 25");
+}
+
 TEST_CASE("F182 F187 S68 no route, unreachable, and a host of the other family: each says so") {
   if (!permitted()) return;
   const Host left;
