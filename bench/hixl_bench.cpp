@@ -239,6 +239,7 @@ json put_large(const Settings& settings) {
       ours = static_cast<double>(size) / static_cast<double>(now_ns() - start);
     }
     need_bytes(verify(pair.target(), size, i));
+    fill(pair.local(), size, i);  // so that both begin with a source that was just written
     const double limit = limit_of(settings.link, pair, size);
     gbps.add(static_cast<std::uint64_t>(ours * 1e6));
     limits.add(static_cast<std::uint64_t>(limit * 1e6));
