@@ -42,6 +42,7 @@ Result<Request> Core::post_atomic(const RemoteAddress& word, const AtomicCall& a
   operation.kind = peer::Operation::Kind::atomic;
   operation.rank = word.rank;
   operation.deadline = *deadline;
+  operation.links = options.links;
   operation.atomic.verb = atomic.verb;
   operation.atomic.region = view->key;
   operation.atomic.token = view->token;
