@@ -199,30 +199,5 @@ TEST_CASE("turned by hand: making a group and its barriers turn the loop, by mes
   CHECK(late.error().detail.missing[0] == 1);
 }
 
-TEST_CASE("a runtime that is destroyed in a callback of its group's barrier: its groups answer STOPPED at once") {
-  World world(1);
-  const Rank self[] = {0};
-  auto group = world[0].create_group(self, {}, k_patience);
-  require_ok(group);
-  struct Destroyer {
-    World* world;
-    Group* group;
-    Events events;
-    ErrorCode after = ErrorCode::ok;
-  } destroyer{&world, &*group, {}, ErrorCode::ok};
-  require_ok(group->barrier_async(
-      k_patience,
-      [](void* context, const Result<void>&) {
-        auto& at = *static_cast<Destroyer*>(context);
-        at.world->slot(0).reset();
-        at.after = code_of(at.group->barrier());
-        at.group->close();
-        at.events.add();
-      },
-      &destroyer));
-  REQUIRE(destroyer.events.wait_for(1));
-  CHECK(destroyer.after == ErrorCode::stopped);
-}
-
 }  // namespace
 }  // namespace hixl::test
