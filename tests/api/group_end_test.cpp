@@ -14,10 +14,8 @@ using namespace hixl::test;
 
 namespace {
 
-std::size_t threads() {
-  const std::filesystem::directory_iterator tasks("/proc/self/task");
-  return static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
-}
+/// Without opening anything: a folder has two links, and one more for each folder in it.
+std::size_t threads() { return static_cast<std::size_t>(std::filesystem::hard_link_count("/proc/self/task")) - 2; }
 
 }  // namespace
 
