@@ -21,20 +21,15 @@
 
 #include "base/assert.hpp"
 #include "base/bytes.hpp"
+#include "group/ask_pause.hpp"
 #include "group/rank_set.hpp"
 
 namespace hixl::group {
 
 namespace {
 
-using namespace std::chrono_literals;
 using wire::BarrierNote;
 
-/// Pause between two questions: above the round trip of any network meant here, so that nothing is repeated in a
-/// healthy one, and short enough that a lost note is not felt as a hang.
-constexpr Duration k_ask_pause = 200ms;
-/// Shortest pause: before a deadline questions come closer together, so that its error names those missing then.
-constexpr Duration k_ask_pause_min = 1ms;
 /// Polls of one round, so that a large group whose collector is silent causes no storm; the next round goes on.
 constexpr std::size_t k_polls_a_round = 64;
 constexpr std::uint64_t k_roll_call = 1;
@@ -89,7 +84,7 @@ void BarrierGroup::begin() {
   entered_ = calling_roll() ? k_roll_call : passed_ + 1;
   answered_ = true;
   const Duration left = calls_.front().call.deadline - place_.loop.now();
-  place_.loop.start_after(*this, std::clamp<Duration>(left / 2, k_ask_pause_min, k_ask_pause));
+  place_.loop.start_after(*this, ask_pause(left));
   if (collects()) return proceed();
   // What was heard is of calls before; only what the collector says in this one counts.
   for (Member& member : others_) member.heard = 0;
@@ -139,7 +134,7 @@ void BarrierGroup::on_timer() {
   if (closing_) return linger();
   if (paged()) return on_timer_paged();
   const Duration left = calls_.front().call.deadline - place_.loop.now();
-  place_.loop.start_after(*this, std::clamp<Duration>(left / 2, k_ask_pause_min, k_ask_pause));
+  place_.loop.start_after(*this, ask_pause(left));
   if (collects()) return poll_missing();
   tell(others_[0], BarrierNote::ask, entered_);
   if (!std::exchange(answered_, false)) poll_missing();

@@ -5,6 +5,7 @@
 // without a thread are here. The collector still tells who is lost, which for a made group is for good.
 #include <algorithm>
 
+#include "group/ask_pause.hpp"
 #include "group/barrier_group.hpp"
 
 namespace hixl::group {
@@ -14,9 +15,6 @@ namespace {
 using namespace std::chrono_literals;
 using memory::BarrierPage;
 
-/// As for a barrier by messages.
-constexpr Duration k_ask_pause = 200ms;
-constexpr Duration k_ask_pause_min = 1ms;
 /// Between two tries for the turn, which a thread of this program holds.
 constexpr Duration k_turn_pause = 1ms;
 
@@ -49,7 +47,7 @@ void BarrierGroup::check_page() {
 void BarrierGroup::on_timer_paged() {
   if (!has_turn_) return begin_paged();
   const Duration left = calls_.front().call.deadline - place_.loop.now();
-  place_.loop.start_after(*this, std::clamp<Duration>(left / 2, k_ask_pause_min, k_ask_pause));
+  place_.loop.start_after(*this, ask_pause(left));
   ask();
   check_page();
 }

@@ -6,18 +6,15 @@
 
 #include "base/assert.hpp"
 #include "base/bytes.hpp"
+#include "group/ask_pause.hpp"
 #include "group/rank_set.hpp"
 
 namespace hixl::group {
 
 namespace {
 
-using namespace std::chrono_literals;
 using wire::JoinNote;
 
-/// As in a barrier: above any round trip, short enough not to be felt; closer together before a deadline.
-constexpr Duration k_ask_pause = 200ms;
-constexpr Duration k_ask_pause_min = 1ms;
 constexpr std::size_t k_probes_a_round = 64;
 /// Joins that are remembered: one of every member of the largest group. Settled ones give way.
 constexpr std::size_t k_seen_max = wire::k_group_size_max;
@@ -104,7 +101,7 @@ std::size_t FormationActor::place_of(const Open& open) const noexcept {
 
 void FormationActor::start_timer(Open& open) {
   const Duration left = open.request.deadline - loop_.now();
-  loop_.start_after(open, std::min(left, std::clamp<Duration>(left / 2, k_ask_pause_min, k_ask_pause)));
+  loop_.start_after(open, std::min(left, ask_pause(left)));
 }
 
 void FormationActor::on_timer(Open& open) {
