@@ -12,6 +12,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -42,6 +43,7 @@ struct Settings {
   std::string json_file;
   std::uint32_t ranks = 12;
   std::string mpi;
+  PollMode poll = PollMode::adaptive;
   bool smoke = false;
 };
 
@@ -63,11 +65,6 @@ void need_bytes(bool equal) {
 }
 
 constexpr std::size_t k_lookup_bytes = 128;  // above max_inline, so that the source is looked up as well
-
-/// What it costs that a source is found among many regions: puts of random pieces of one window to one place, with the
-/// window registered whole and then also as that many regions. Both halves touch the same bytes, so that the difference
-/// of their medians is the look-up.
-json lookup(const Settings& settings);
 
 /// Rank 0 puts, rank 1 is put to. Windows of `size` bytes on both; for pcie, memory that is no window.
 class Pair {
@@ -217,7 +214,7 @@ const char* limit_name(const std::string& link) {
 json put_large(const Settings& settings) {
   const std::size_t size = settings.size;
   const std::size_t rounds = std::max<std::size_t>(3, settings.rounds / 2000);
-  Pair pair(settings.link, size, PollMode::adaptive, PollMode::adaptive);
+  Pair pair(settings.link, size, settings.poll, settings.poll);
   fill(pair.local(), size, 1);
   need(pair.initiator().put_sync(pair.local(), pair.remote().at(0), size));
   Samples ratios(rounds), gbps(rounds), limits(rounds);
@@ -256,6 +253,9 @@ json put_large(const Settings& settings) {
           {"verified", true}};
 }
 
+/// What it costs that a source is found among many regions: puts of random pieces of one window to one place, with the
+/// window registered whole and then also as that many regions. Both halves touch the same bytes, so that the difference
+/// of their medians is the look-up.
 json lookup(const Settings& settings) {
   const std::size_t bytes = std::size_t{settings.regions} * k_lookup_bytes;
   Pair pair("hccs", std::max<std::size_t>(bytes, 4096), PollMode::event, PollMode::event);
@@ -327,10 +327,12 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", settings.ranks, "processes of the barrier bench")->check(CLI::Range(1, 128));
   app.add_option("--mpi", settings.mpi, "the program of MPI's barrier, to compare with");
   app.add_option("--link", settings.link, "hccs, pcie or tcp")->check(CLI::IsMember({"hccs", "pcie", "tcp"}));
+  const std::map<std::string, PollMode> polls{{"adaptive", PollMode::adaptive}, {"event", PollMode::event}};
+  app.add_option("--poll", settings.poll, "of put_large's loops")->transform(CLI::CheckedTransformer(polls));
   auto* size = app.add_option("--size", settings.size, "bytes");
   app.add_option("--rounds", settings.rounds, "samples")->check(CLI::Range(100, 100'000'000));
   app.add_option("--regions", settings.regions, "of the lookup bench")->check(CLI::Range(1, 1'000'000));
-  app.add_option("--seconds", settings.seconds, "of the idle bench");
+  app.add_option("--seconds", settings.seconds, "of idle");
   app.add_option("--json", settings.json_file, "also write all rows there");
   app.add_flag("--smoke", settings.smoke, "few rounds: shows that it works");
   CLI11_PARSE(app, argc, argv);
