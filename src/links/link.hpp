@@ -166,6 +166,9 @@ class Link {
   [[nodiscard]] virtual memory::SignalBell* bell() noexcept { return nullptr; }
   /// A descriptor that becomes readable when the peer's process dies; -1: none.
   [[nodiscard]] virtual int pidfd() const noexcept { return -1; }
+  /// Moves while bytes get through, however slowly, and stands still when the path is dead: bytes of ours that have
+  /// reached the other host, and bytes of its answers. 0 where that is not known.
+  [[nodiscard]] virtual std::uint64_t progress() noexcept { return 0; }
   /// When the peer was last heard on this link.
   [[nodiscard]] virtual Instant last_heard() const noexcept = 0;
   struct Traffic {

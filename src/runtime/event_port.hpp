@@ -78,6 +78,9 @@ class Stream {
   virtual IoResult read(std::span<const iovec> pieces, std::vector<Fd>* fds = nullptr) = 0;
   /// Back-pressure: while false, on_readable is not delivered. True at first.
   virtual void want_read(bool on) = 0;
+  /// Bytes written of which the other host (of a unix stream: the other process) has taken delivery; 0 where that is
+  /// not known. Tells a slow path from a dead one.
+  [[nodiscard]] virtual std::uint64_t bytes_delivered() { return 0; }
   /// For logs: "127.0.0.1:4711".
   [[nodiscard]] virtual std::string remote_text() const = 0;
   /// Process and user at the other end of a unix stream; pid 0 where that is unknown.

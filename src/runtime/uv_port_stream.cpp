@@ -4,6 +4,10 @@
 // behind is called again. Arming is changed once at the end of a callback, since each change is a system call.
 #include "runtime/uv_port_stream.hpp"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -77,6 +81,7 @@ IoResult UvStream::write(std::span<const iovec> pieces, std::span<const int> fds
   if (!socket_) return {IoResult::State::failed, 0, ENOTCONN};
   if (mark_->forked()) return {IoResult::State::would_block, 0, 0};
   const IoResult result = write_socket(socket_.get(), pieces, fds);
+  bytes_written_ += result.bytes;
   const bool shorter = result.state == IoResult::State::ok && result.bytes < bytes_in(pieces);
   if (shorter || result.state == IoResult::State::would_block) {
     want_write_ = true;
@@ -90,6 +95,12 @@ IoResult UvStream::read(std::span<const iovec> pieces, std::vector<Fd>* fds) {
   if (!socket_) return {IoResult::State::failed, 0, ENOTCONN};
   if (mark_->forked()) return {IoResult::State::would_block, 0, 0};
   return read_socket(socket_.get(), pieces, fds);
+}
+
+std::uint64_t UvStream::bytes_delivered() {
+  int held = 0;  // by our kernel: not sent, or not acknowledged
+  if (!socket_ || mark_->forked() || ::ioctl(socket_.get(), SIOCOUTQ, &held) != 0) return 0;
+  return bytes_written_ - std::min(bytes_written_, static_cast<std::uint64_t>(held));
 }
 
 Stream::Credentials UvStream::credentials() const {

@@ -23,6 +23,7 @@ class UvStream final : public Stream, private PollTarget, private DialerEvents {
   IoResult write(std::span<const iovec> pieces, std::span<const int> fds) override;
   IoResult read(std::span<const iovec> pieces, std::vector<Fd>* fds) override;
   void want_read(bool on) override;
+  [[nodiscard]] std::uint64_t bytes_delivered() override;
   [[nodiscard]] std::string remote_text() const override { return remote_; }
   [[nodiscard]] Credentials credentials() const override;
 
@@ -39,6 +40,7 @@ class UvStream final : public Stream, private PollTarget, private DialerEvents {
   std::string remote_;
   StreamEvents* events_ = nullptr;
   std::unique_ptr<Dialer> dialer_;  // until the connection stands
+  std::uint64_t bytes_written_ = 0;
   bool want_read_ = true;
   bool want_write_ = false;  // the last write took less than offered
   Fd socket_;                // after it the poll: closed before the descriptor is, as libuv asks

@@ -153,6 +153,7 @@ IoResult VirtualNet::write(Connection& connection, int side, std::span<const iov
     if (taken < room) want_writable(connection, side);
   }
   if (taken == 0) return {State::would_block};
+  pipe.taken += taken;
 
   std::size_t left = taken;
   for (const iovec& piece : pieces) {

@@ -43,6 +43,10 @@ class VirtualStream final : public Stream {
     end(*connection).want_read = on;
     net_.want_readable(*connection, side_);
   }
+  [[nodiscard]] std::uint64_t bytes_delivered() override {
+    const auto* connection = net_.find(id_);
+    return connection == nullptr ? 0 : connection->to[static_cast<std::size_t>(1 - side_)].delivered();
+  }
   [[nodiscard]] std::string remote_text() const override { return "virtual:" + std::to_string(id_); }
   [[nodiscard]] Credentials credentials() const override {
     const auto* connection = net_.find(id_);

@@ -25,12 +25,15 @@ struct VirtualPipe {
   std::vector<std::byte> bytes;
   std::size_t head = 0;     ///< what was read already
   std::size_t arrived = 0;  ///< readable, from `head`
+  std::uint64_t taken = 0;  ///< in all
   std::deque<Segment> flying;
   Instant last_arrival{};  ///< a segment never overtakes the one before
   Instant clogged_until{};
   bool sink = false;                          ///< nobody will read: bytes vanish
   IoResult::State end = IoResult::State::ok;  ///< what the reader finds behind the arrived bytes, once that has come
 
+  /// What the reader's kernel has got.
+  [[nodiscard]] std::uint64_t delivered() const noexcept { return taken - (held() - arrived); }
   [[nodiscard]] std::size_t held() const noexcept { return bytes.size() - head; }
   void drop_flying() {
     bytes.resize(head + arrived);

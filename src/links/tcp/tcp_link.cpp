@@ -77,6 +77,10 @@ Link::Traffic TcpLink::traffic() const noexcept {
           .staging_bytes = staging_.bytes()};
 }
 
+std::uint64_t TcpLink::progress() noexcept {
+  return received_bytes_ + (stream_ != nullptr ? stream_->stream().bytes_delivered() : 0);
+}
+
 // ---- events ----
 
 void TcpLink::give_credit() {
@@ -228,6 +232,7 @@ void TcpLink::on_payload_bytes(std::size_t bytes) {
   if (payload_is_write_) {
     target_.on_write_bytes(bytes);
   } else {
+    received_bytes_ += bytes;
     initiator_.on_read_bytes(bytes);
   }
 }

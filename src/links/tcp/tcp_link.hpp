@@ -37,6 +37,7 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
     return initiator_.sequence_of(cookie);
   }
   [[nodiscard]] bool abandon(std::uint64_t cookie) override;
+  [[nodiscard]] std::uint64_t progress() noexcept override;
   [[nodiscard]] Instant last_heard() const noexcept override { return last_heard_; }
   [[nodiscard]] Traffic traffic() const noexcept override;
 
@@ -73,8 +74,9 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
   Initiator initiator_;
   Target target_;
   Instant last_heard_;
-  std::uint64_t copies_ = 0;       ///< of the stream that is gone
-  bool payload_is_write_ = false;  ///< of the frame under way; else it is data of a read
+  std::uint64_t received_bytes_ = 0;  ///< of the payload of answers
+  std::uint64_t copies_ = 0;          ///< of the stream that is gone
+  bool payload_is_write_ = false;     ///< of the frame under way; else it is data of a read
   bool up_due_ = true;
   bool completions_told_ = false;
   bool credit_wanted_ = false;
