@@ -83,6 +83,8 @@ enum class ErrorKind : std::uint8_t {
   X(outcome_unknown, 55, outcome_unknown, "the peer died with the operation unanswered",                         \
     "ask the application state whether it happened")                                                             \
   X(link_failed, 56, retry_later, "the link broke", "nothing: the transfer goes on over another link")           \
+  X(retries_exhausted, 59, retry_later, "links broke under the operation as often as it is retried",             \
+    "see links() for what breaks them; RuntimeOptions::retry allows more")                                       \
   X(fenced, 57, reconnect, "this session was ended by the peer", "the library starts a new session; post again") \
   X(held, 58, reconnect, "a stopped peer may still write into the region", "wait until that peer runs or dies")  \
   X(no_memory, 60, give_up, "memory could not be allocated", "ask for less, or free some")                       \

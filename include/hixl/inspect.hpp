@@ -30,14 +30,24 @@ struct LinkInfo {
   bool other_memory = false;   ///< host memory that is not
   bool device_memory = false;  ///< memory of MemoryKind::hbm
   bool words = false;          ///< signals
-  std::string state;           ///< "UP", "IDLE", "CONNECTING", "FENCING", "BACKOFF"; "OFF": never used here
-  std::string reason;          ///< why it was chosen or not
+  /// "CONNECTING"; "PROBATION" (up, proving itself after a failure); "UP"; "DEGRADED" (up, much slower than its
+  /// siblings); "SUSPECT" (up, nothing of ours is acknowledged); "FENCING" (broken, the peer is being asked what it
+  /// executed); "BACKOFF" (waits to be dialled again); "IDLE" (not needed yet); "CLOSED" (the peer's life is over, or
+  /// ours); "OFF" (never used here)
+  std::string state;
+  std::string reason;  ///< why it was chosen or not
   std::uint64_t bytes_out = 0;
   std::uint64_t bytes_in = 0;
   std::uint32_t in_flight = 0;  ///< chunks posted whose end is not known
   std::uint64_t bytes_in_flight = 0;
-  std::uint64_t failures = 0;  ///< connections that broke or did not come about
-  Error last_error{};          ///< of the latest of them; code ok: none yet
+  std::chrono::nanoseconds busy{0};        ///< time in which something was in flight
+  std::uint64_t rate = 0;                  ///< bytes a second while busy, over about the last second
+  std::chrono::nanoseconds round_trip{0};  ///< of probes and signs of life, smoothed; 0: not known
+  std::uint32_t share = 100;               ///< percent of its credit that it is given; less after a failure
+  std::uint64_t given_back = 0;            ///< chunks that it had taken and another attempt had to carry
+  std::uint64_t stalls = 0;                ///< how often it was suspected
+  std::uint64_t failures = 0;              ///< connections that broke or did not come about
+  Error last_error{};                      ///< of the latest of them; code ok: none yet
 };
 
 struct Counters {
@@ -53,6 +63,7 @@ struct Counters {
   std::uint64_t staging_bytes = 0;  ///< memory now kept for payload on its way between device memory and sockets
   std::uint64_t fallbacks = 0;      ///< peers served by a slower link than the best configured one
   std::uint64_t link_failures = 0;
+  std::uint64_t retries = 0;  ///< chunks that were tried again after their link had broken
   std::uint64_t peers_lost = 0;
   std::uint64_t callback_errors = 0;      ///< exceptions that callbacks threw
   std::uint64_t completions_dropped = 0;  ///< ends for a completion queue that was destroyed before

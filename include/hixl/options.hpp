@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <hixl/failover.hpp>
 #include <hixl/inspect.hpp>
 #include <hixl/result.hpp>
 #include <hixl/types.hpp>
@@ -23,6 +24,9 @@ enum class PollMode : std::uint8_t {
 /// Where rank 0 hosts the store of a job that names only a host. Below the range from which the kernel takes ports for
 /// outgoing connections (32 768 and up), and not torch's 29 500.
 inline constexpr std::uint16_t k_store_port = 29'571;
+inline constexpr std::uint32_t k_tcp_links_max = 16;  ///< as many as a rank may have addresses
+/// Lowest limit of a link: one chunk of the default size in 16 s.
+inline constexpr std::uint64_t k_bandwidth_min = 64U << 10U;
 
 struct RuntimeOptions {
   // ---- who and where ----
@@ -36,10 +40,11 @@ struct RuntimeOptions {
   bool host_store = false;
   /// Ranks of two jobs, by this name, that come to one store do not meet: WRONG_JOB. Empty: not compared.
   std::string job;
-  /// Address to listen on, a literal or a name. Anything beyond loopback needs `insecure`.
+  /// Addresses to listen on, separated by commas: one for each network that peers shall use, 16 at most. Each is a
+  /// literal or a name, with ":port" or with a free one. Anything beyond loopback needs `insecure`.
   std::string bind = "127.0.0.1";
-  /// Address (literal or name) that others are told; empty: the bound one, or when that is 0.0.0.0 or [::], the one by
-  /// which this host reaches the store.
+  /// What others are told instead, one for each of `bind` in the same order, with ":port" where that differs too (a
+  /// relay, a container). Empty: the bound ones, or for 0.0.0.0 and [::] the one by which this host reaches the store.
   std::string advertise;
   bool insecure = false;
 
@@ -47,11 +52,23 @@ struct RuntimeOptions {
   /// Kinds that may be used, best first by the library's own order. Empty: automatic selection among all.
   /// Exactly one: forced; unavailable is then an error, never another kind.
   std::vector<LinkKind> links;
+  /// Tcp links to each peer, 1 … 16. The i-th goes to the peer's i-th address, over again when it has fewer; the
+  /// smaller number of the two sides counts. 0: one for each address of `bind`.
+  std::uint32_t tcp_links = 0;
+  /// Bytes a second of payload, puts and gets of this rank, that the i-th link of a kind takes to one peer; 64 KiB/s or
+  /// more, 0 and those behind the end: no limit. A limited window link opens no express lane.
+  std::vector<std::uint64_t> max_bandwidth;
   std::uint32_t tx_depth = 32;  ///< 1 … 1 024 chunks posted and not acknowledged, a link; more wait at the peer
   std::uint32_t rx_depth = 32;  ///< 1 … 1 024 control messages not yet read, a link; the sender has no credit beyond
   std::uint32_t max_inline = 64;  ///< 0 … 256 bytes that a post copies, so their source needs no registration
   std::uint32_t chunk_bytes =
       1U << 20;  ///< 4 KiB … 4 MiB; a link failure replays at most tx_depth of these, 8 MiB at most
+
+  /// A link on which nothing of ours is acknowledged for this long, or for 16 of its round trips where that is longer,
+  /// is given up if another one shows that the peer lives; 10 ms … 60 s. Far above every scheduling delay of a busy
+  /// host.
+  std::chrono::milliseconds stall{200};
+  RetryPolicy retry{};  ///< what becomes of operations whose links break
 
   // ---- requests ----
   std::uint32_t requests_max = 4096;  ///< 2 … 131 072 in flight; slots are made at start; beyond: BUSY
@@ -89,7 +106,8 @@ struct RuntimeOptions {
   /// (torchrun), OMPI_COMM_WORLD_RANK/_SIZE, SLURM_PROCID/SLURM_NTASKS, PMI_RANK/PMI_SIZE. Store: HIXL_STORE; else rank
   /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
   /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
-  /// HIXL_JOB, HIXL_LINKS (comma list), HIXL_BIND, HIXL_ADVERTISE, HIXL_INSECURE, HIXL_POLL.
+  /// HIXL_JOB, HIXL_LINKS, HIXL_TCP_LINKS, HIXL_MAX_BANDWIDTH, HIXL_BIND, HIXL_ADVERTISE (lists with commas),
+  /// HIXL_INSECURE, HIXL_POLL.
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };
 

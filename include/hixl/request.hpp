@@ -4,6 +4,7 @@
 // looked at the end, the result itself).
 #pragma once
 
+#include <array>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +21,22 @@ class RequestTable;
 }
 
 /// What an operation ended with.
+/// Bytes from `begin` up to, and without, `end`.
+struct ByteRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  friend bool operator==(const ByteRange&, const ByteRange&) = default;
+};
+inline constexpr std::size_t k_written_ranges = 4;  ///< that an end can name
+
 struct Completion {
   Result<void> result{};
   std::uint64_t user_data = 0;
   std::uint64_t bytes = 0;  ///< bytes of the operation when it succeeded; known-executed bytes when it did not
   std::uint64_t value = 0;  ///< of an atomic that succeeded: the word before it
+  /// Of a put or get that failed: the bytes known to be at their place, numbered from its first one, ascending; those
+  /// behind the last are empty. Of all others nothing is known. Not told for batches, nor by then() after the end.
+  std::array<ByteRange, k_written_ranges> written{};
 };
 
 /// Called once, on the loop thread, after the operation has ended; never from inside the call that posted it.

@@ -4,11 +4,9 @@
 // nothing for it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <hixl/group.hpp>
@@ -90,6 +88,11 @@ class Runtime {
                                             void (*done)(void* context, std::vector<PeerAddresses>&& answers),
                                             void* context);
 
+  /// Makes all links to these ranks now, side by side, rather than with the first need, and keeps them. Success: one to
+  /// each stands, and of the others it is known whether they do. Else the first rank's reason. Blocking.
+  [[nodiscard]] Result<void> prewarm(std::span<const Rank> with, Timeout timeout = k_default_timeout);
+  [[nodiscard]] Result<void> prewarm_async(std::span<const Rank> with, Timeout timeout, Done done, void* context);
+
   // ---- transfers. Unordered among each other; see docs/ordering.md. ----
   [[nodiscard]] Result<Request> put(const void* local, const RemoteAddress& remote, std::uint64_t size,
                                     const OpOptions& options = {});
@@ -111,7 +114,7 @@ class Runtime {
   /// Many pieces here, one range there, in the order of the pieces. `pieces` is copied in the call.
   [[nodiscard]] Result<Request> put_gathered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
                                              const OpOptions& options = {});
-  /// The other way round. Where pieces overlap, the later one's bytes stand at the end.
+  /// The other way round; where pieces overlap, the later one stands at the end.
   [[nodiscard]] Result<Request> get_scattered(std::span<const LocalPiece> pieces, const RemoteAddress& remote,
                                               const OpOptions& options = {});
   /// Blocks at equal distances. From the first block to the last, both sides lie within one region each.
@@ -138,8 +141,7 @@ class Runtime {
                                                         std::uint64_t desired, Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<std::uint64_t> swap_sync(const RemoteAddress& at, std::uint64_t value,
                                                 Timeout timeout = k_default_timeout);
-  /// Waits until the word in this rank's registered memory compares true. Sleeps, costs no CPU.
-  /// Gives the value seen.
+  /// Waits until the word in this rank's registered memory compares true, asleep. Gives the value seen.
   [[nodiscard]] Result<std::uint64_t> wait_signal(const void* word, Compare compare, std::uint64_t value,
                                                   Timeout timeout = k_default_timeout);
 
@@ -175,18 +177,17 @@ class Runtime {
   [[nodiscard]] Counters counters() const;
   [[nodiscard]] std::vector<LinkInfo> links();
   [[nodiscard]] Result<RegionDump> dump_regions();
-  /// All requests that hold a slot, the oldest first; then callers that copy in their own threads.
+  /// Requests that hold a slot, oldest first; then callers that copy in their own threads.
   [[nodiscard]] Result<std::vector<OperationInfo>> outstanding();
   /// What a put to that range (need: write) or a get of it (read) would answer now, BUSY apart, by the same checks;
   /// nothing moves, nothing is waited for. Local: as source of a put (read), or sink of a get (write).
   [[nodiscard]] Result<void> check_access(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
   [[nodiscard]] Result<void> check_access(const void* local, std::uint64_t size, Rights need) const;
 
-  /// Ends everything: tells the peers, drains until `timeout`, then fences the rest. Blocking form: not on the loop
-  /// thread (WOULD_DEADLOCK). A second call gives the first one's answer.
+  /// Tells the peers, drains until `timeout`, then fences the rest. Not on the loop thread (WOULD_DEADLOCK). A second
+  /// call gives the first one's answer.
   [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
-  /// The same without blocking; the way on a host's loop and for poll(): the host keeps turning until `done` has been
-  /// called. STOPPED when that is over already.
+  /// Without blocking, for a host's loop and poll(): turn on until `done` was called. STOPPED when that is over.
   [[nodiscard]] Result<void> stop_async(Timeout timeout, Done done, void* context);
 
  private:

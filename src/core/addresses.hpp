@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <hixl/options.hpp>
 #include <hixl/result.hpp>
@@ -15,12 +17,18 @@
 
 namespace hixl::core {
 
-/// options.bind with port 0. SECURITY_REQUIRED, INVALID_ARGUMENT, ADDRESS_SCOPE; FAMILY_MISMATCH when options.advertise
+/// One of the addresses of options.bind, and what options.advertise says of it.
+struct Listening {
+  runtime::Address bind;
+  std::optional<runtime::Address> told{};  ///< port 0: the one that is bound
+};
+/// In their order; at least one. SECURITY_REQUIRED, INVALID_ARGUMENT, ADDRESS_SCOPE; FAMILY_MISMATCH when what is told
 /// is a literal of the other family.
-[[nodiscard]] Result<runtime::Address> address_to_bind(const RuntimeOptions& options);
-/// What others are told of a listener at `bound`: options.advertise, or for 0.0.0.0 and :: the address by which this
+[[nodiscard]] Result<std::vector<Listening>> addresses_to_bind(const RuntimeOptions& options);
+/// What others are told of a listener at `bound`: what the options say, or for 0.0.0.0 and :: the address by which this
 /// host reaches the store. INVALID_ARGUMENT where that cannot be known.
-[[nodiscard]] Result<runtime::Address> address_to_tell(const RuntimeOptions& options, const runtime::Address& bound);
+[[nodiscard]] Result<runtime::Address> address_to_tell(const RuntimeOptions& options, const Listening& listening,
+                                                       const runtime::Address& bound);
 [[nodiscard]] Result<std::unique_ptr<group::StoreServer>> host_store(runtime::Loop& loop, const std::string& url,
                                                                      bool insecure);
 

@@ -111,6 +111,7 @@ class Core final : private peer::PeerListener,
   // The asynchronous ones: an error means that nothing was begun and `done` will never be called.
   [[nodiscard]] Result<void> deregister(const Region& region, Timeout timeout, void (*done)(void*, const Result<void>&),
                                         void* context);
+  [[nodiscard]] Result<void> prewarm(std::span<const Rank> with, Timeout timeout, Done done, void* context);
   [[nodiscard]] Result<void> exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                       void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
                                       std::uint64_t group = 0);
@@ -167,6 +168,7 @@ class Core final : private peer::PeerListener,
   void start_operation(peer::Operation& operation);
   [[nodiscard]] std::optional<Error> over_before_start(const peer::Operation& operation) const;
   void on_operation_end(peer::Operation& operation, const Result<void>& result) override;
+  [[nodiscard]] Degrade on_degrade(FailedPiece piece, const peer::Operation& operation) override;
   void on_barrier(peer::PeerLife from, const wire::Barrier& message) override;
   void on_group_join(peer::PeerLife from, const wire::GroupJoin& message) override;
   void on_group_answer(peer::PeerLife from, const wire::GroupAnswer& message) override;
@@ -312,7 +314,7 @@ class Core final : private peer::PeerListener,
   struct UnixDoor;
   std::unique_ptr<UnixDoor> unix_door_;
   std::unique_ptr<runtime::Listener> unix_listener_;
-  std::unique_ptr<runtime::Listener> tcp_listener_;
+  std::vector<std::unique_ptr<runtime::Listener>> tcp_listeners_;  // in the order of options_.bind
   wire::Endpoints endpoints_{};
   std::vector<std::unique_ptr<Release>> releases_;
   std::vector<std::uint8_t> begun_;  // by slot: its operation is the loop's, from its mail to its end

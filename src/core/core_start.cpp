@@ -133,9 +133,10 @@ Result<void> Core::build() {
                                                                       .listener = *this,
                                                                       .counters = counters_,
                                                                       .links = {}});
-  services_->links = number_links(factories_);
+  services_->links = number_links(factories_, options_);
   services_->kinds_off = std::move(kinds_off);
   services_->kind_forced = options_.links.size() == 1;
+  services_->retry = options_.retry;
   services_->timing = timing_of(options_, parts_.hosted);
   services_->peer_id = {.high = std::hash<std::string>{}(options_.store), .low = options_.rank};
   services_->incarnation = random.identity();
@@ -186,14 +187,16 @@ Result<void> Core::listen() {
     endpoints_.unix_name = name;
   }
   if (network) {
-    const auto bound = address_to_bind(options_);
-    if (!bound) return fail(bound.error());
-    auto listener = loop_->port().listen(*bound, *directory_);
-    if (!listener) return fail(listener.error());
-    tcp_listener_ = std::move(*listener);
-    const auto told = address_to_tell(options_, tcp_listener_->address());
-    if (!told) return fail(told.error());
-    endpoints_.addresses.push_back(told->text());
+    const auto listening = addresses_to_bind(options_);
+    if (!listening) return fail(listening.error());
+    for (const Listening& one : *listening) {
+      auto listener = loop_->port().listen(one.bind, *directory_);
+      if (!listener) return fail(listener.error());
+      tcp_listeners_.push_back(std::move(*listener));
+      const auto told = address_to_tell(options_, one, tcp_listeners_.back()->address());
+      if (!told) return fail(told.error());
+      endpoints_.addresses.push_back(told->text());
+    }
   }
   return {};
 }
@@ -269,7 +272,7 @@ void Core::teardown() {
       tell([&] { release->tell(fail(ErrorCode::stopped, {.stage = Stage::shutdown})); });
     }
   }
-  tcp_listener_.reset();
+  tcp_listeners_.clear();
   unix_listener_.reset();
   unix_door_.reset();
   if (directory_) directory_->release();

@@ -15,6 +15,9 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
   }
   Completion completion{.result = result, .bytes = operation.executed_bytes};
   if (operation.kind == peer::Operation::Kind::atomic) completion.value = operation.atomic.before;
+  if (!result && operation.kind == peer::Operation::Kind::transfer && operation.batch.empty()) {
+    completion.written = operation.written.list();
+  }
   const std::uint32_t slot = operation.slot;
   counters_.operations += 1;
   if (!result) counters_.failed += 1;
@@ -31,6 +34,15 @@ void Core::on_operation_end(peer::Operation& operation, const Result<void>& resu
   completion.user_data = ended.user_data;
   if (place.queue && !place.queue->deliver(place.place, completion)) counters_.completions_dropped += 1;
   if (ended.callback.function != nullptr) tell([&] { ended.callback.function(ended.callback.context, completion); });
+}
+
+Degrade Core::on_degrade(FailedPiece piece, const peer::Operation& operation) {
+  Degrade answer = Degrade::fail;
+  if (operation.slot != k_no_slot) {
+    if (const auto info = look_at_slot(operation.slot, loop_->port().now())) piece.user_data = info->user_data;
+  }
+  tell([&] { answer = options_.retry.degrade.function(options_.retry.degrade.context, piece); });
+  return answer;
 }
 
 void Core::callback_threw() noexcept {

@@ -71,8 +71,9 @@ Result<PollMode> poll_mode(const char* variable, std::string_view text) {
 }
 
 /// Decimal digits and nothing else.
-Result<std::uint32_t> number(const char* variable, std::string_view text, std::uint32_t low, std::uint32_t high) {
-  std::uint32_t value = 0;
+template <class Number = std::uint32_t>
+Result<Number> number(const char* variable, std::string_view text, Number low, Number high) {
+  Number value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{} || end != text.data() + text.size()) {
     log::error("{}=\"{}\" is not a number from {} to {}", variable, text, low, high);
@@ -83,6 +84,19 @@ Result<std::uint32_t> number(const char* variable, std::string_view text, std::u
     return refuse({.length = value, .limit = value < low ? low : high});
   }
   return value;
+}
+
+Result<std::vector<std::uint64_t>> numbers(const char* variable, std::string_view text) {
+  std::vector<std::uint64_t> all;
+  for (bool more = !text.empty(); more;) {
+    const std::size_t comma = text.find(',');
+    const auto value = number<std::uint64_t>(variable, text.substr(0, comma), 0, UINT64_MAX);
+    if (!value) return fail(value.error());
+    all.push_back(*value);
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
+  }
+  return all;
 }
 
 // ---- who we are ----
@@ -110,9 +124,9 @@ Result<std::optional<Place>> place_by(const Names& names) {
   const char* const rank_text = get(names.rank);
   const char* const size_text = get(names.size);
   if (rank_text == nullptr || size_text == nullptr) return std::optional<Place>();
-  const auto size = number(names.size, size_text, 1, k_world_size_max);
+  const auto size = number<std::uint32_t>(names.size, size_text, 1, k_world_size_max);
   if (!size) return fail(size.error());
-  const auto rank = number(names.rank, rank_text, 0, k_world_size_max - 1);
+  const auto rank = number<std::uint32_t>(names.rank, rank_text, 0, k_world_size_max - 1);
   if (!rank) return fail(rank.error());
   if (*rank >= *size) {
     log::error("{}={} must be below {}={}", names.rank, *rank, names.size, *size);
@@ -196,7 +210,7 @@ bool all_here(const Place& place) {
 Result<void> find_store(const Place& place, RuntimeOptions& options) {
   std::uint32_t port = k_store_port;
   if (const char* text = get("HIXL_PORT")) {
-    const auto value = number("HIXL_PORT", text, 1, k_port_max);
+    const auto value = number<std::uint32_t>("HIXL_PORT", text, 1, k_port_max);
     if (!value) return fail(value.error());
     port = *value;
   }
@@ -246,6 +260,16 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
     auto value = kinds(text);
     if (!value) return fail(value.error());
     options.links = std::move(*value);
+  }
+  if (const char* text = get("HIXL_TCP_LINKS")) {
+    const auto value = number<std::uint32_t>("HIXL_TCP_LINKS", text, 0, k_tcp_links_max);
+    if (!value) return fail(value.error());
+    options.tcp_links = *value;
+  }
+  if (const char* text = get("HIXL_MAX_BANDWIDTH")) {
+    auto value = numbers("HIXL_MAX_BANDWIDTH", text);
+    if (!value) return fail(value.error());
+    options.max_bandwidth = std::move(*value);
   }
   if (const char* text = get("HIXL_INSECURE")) {
     const auto value = flag("HIXL_INSECURE", text);

@@ -77,12 +77,25 @@ Result<Factories> make_factories(const RuntimeOptions& options, runtime::Loop& l
   return factories;
 }
 
-std::vector<peer::LinkChoice> number_links(const std::vector<std::unique_ptr<links::LinkFactory>>& factories) {
+std::vector<peer::LinkChoice> number_links(const std::vector<std::unique_ptr<links::LinkFactory>>& factories,
+                                           const RuntimeOptions& options) {
+  const auto addresses = static_cast<std::uint32_t>(1 + std::count(options.bind.begin(), options.bind.end(), ','));
+  const std::uint32_t tcp_links = std::min(options.tcp_links != 0 ? options.tcp_links : addresses, k_tcp_links_max);
   std::vector<peer::LinkChoice> choices;
-  std::uint16_t counts[k_link_kinds] = {};
+  std::uint32_t counts[k_link_kinds] = {};
   for (const auto& factory : factories) {
-    const auto kind = static_cast<std::size_t>(factory->caps().kind);
-    choices.push_back({.factory = factory.get(), .id = static_cast<LinkId>((kind << 8U) | counts[kind]++)});
+    const LinkKind kind = factory->caps().kind;
+    const std::uint32_t links = kind == LinkKind::tcp ? tcp_links : 1;
+    for (std::uint32_t i = 0; i < links; ++i) {
+      const std::uint32_t index = counts[static_cast<std::size_t>(kind)]++;
+      choices.push_back({.factory = factory.get(),
+                         .id = static_cast<LinkId>(static_cast<std::uint32_t>(kind) << 8U | index),
+                         .index = index,
+                         .max_bandwidth = index < options.max_bandwidth.size() ? options.max_bandwidth[index] : 0});
+    }
+  }
+  for (peer::LinkChoice& choice : choices) {
+    choice.siblings = counts[static_cast<std::size_t>(choice.factory->caps().kind)];
   }
   return choices;
 }
@@ -96,6 +109,7 @@ peer::Timing timing_of(const RuntimeOptions& options, bool hosted) {
   } else if (hosted) {
     timing.lease = std::chrono::seconds(30);
   }
+  timing.stall = options.stall;
   timing.heartbeat = std::min<Duration>(timing.heartbeat, timing.lease / 10);
   return timing;
 }

@@ -20,9 +20,10 @@ struct Factories {
 };
 /// The kinds that may be used. TRANSPORT_UNAVAILABLE when one kind is forced and this machine or build lacks it.
 [[nodiscard]] Result<Factories> make_factories(const RuntimeOptions& options, runtime::Loop& loop);
-/// Link ids that both sides agree on without talking: kind << 8 | index.
+/// The links to each peer, best first. Their ids are such that both sides agree without talking: kind << 8 | index.
+/// A factory that occurs twice makes two links; tcp makes as many as the options say.
 [[nodiscard]] std::vector<peer::LinkChoice> number_links(
-    const std::vector<std::unique_ptr<links::LinkFactory>>& factories);
+    const std::vector<std::unique_ptr<links::LinkFactory>>& factories, const RuntimeOptions& options);
 [[nodiscard]] peer::Timing timing_of(const RuntimeOptions& options, bool hosted);
 
 }  // namespace hixl::core

@@ -26,6 +26,11 @@ Result<void> RuntimeOptions::validate() const {
   const auto ms = [](std::chrono::milliseconds time) { return static_cast<std::uint64_t>(time.count()); };
   const Range ranges[] = {
       {"world_size", world_size, 1, 65536},
+      {"tcp_links", tcp_links, 0, k_tcp_links_max},
+      {"stall (ms)", ms(stall), 10, 60'000},
+      {"retry.count", retry.count, 0, 100},
+      {"retry.pause (ms)", ms(retry.pause), 0, 10'000},
+      {"retry.pause_max (ms)", ms(retry.pause_max), 0, 60'000},
       {"tx_depth", tx_depth, 1, 1024},
       {"rx_depth", rx_depth, 1, 1024},
       {"max_inline", max_inline, 0, 256},
@@ -46,6 +51,10 @@ Result<void> RuntimeOptions::validate() const {
     if (range.value < range.low || range.value > range.high) {
       return outside(range.option, range.value, range.low, range.high);
     }
+  }
+  for (const std::uint64_t limit : max_bandwidth) {
+    if (limit != 0 && limit < k_bandwidth_min)
+      return outside("max_bandwidth (bytes/s)", limit, k_bandwidth_min, UINT64_MAX);
   }
   if (rank >= world_size) {
     return fail(ErrorCode::rank_out_of_range, {.rank = rank, .stage = Stage::options, .limit = world_size});

@@ -118,6 +118,15 @@ Result<void> Runtime::exchange_async(std::span<const Region> mine, std::span<con
   return state_->core->exchange(mine, with, timeout, done, context);
 }
 
+Result<void> Runtime::prewarm(std::span<const Rank> with, Timeout timeout) {
+  return core::flatten(core::wait_for<Result<void>>(
+      *state_->core, [&](void* waiting) { return state_->core->prewarm(with, timeout, core::store_result, waiting); }));
+}
+
+Result<void> Runtime::prewarm_async(std::span<const Rank> with, Timeout timeout, Done done, void* context) {
+  return state_->core->prewarm(with, timeout, done, context);
+}
+
 Result<Request> Runtime::put(const void* local, const RemoteAddress& remote, std::uint64_t size,
                              const OpOptions& options) {
   return state_->core->post(TransferVerb::put, local, remote, size, nullptr, options);

@@ -74,6 +74,7 @@ Result<void> SelfActor::copy_piece(peer::Operation& operation, std::uint64_t byt
       }
     }
     operation.executed_bytes += chunk.bytes;
+    operation.written.add(chunk.at, chunk.at + chunk.bytes);
     left -= chunk.bytes;
   }
   peer::skip_finished_entries(operation);

@@ -28,8 +28,14 @@ void add(memory::Lane::Totals& sum, const memory::Lane* lane) noexcept {
 
 }  // namespace
 
-LinkActor::LinkActor(links::LinkFactory& factory, LinkId id, std::uint32_t tx_depth, LinkActorEvents& events)
-    : factory_(factory), id_(id), events_(events), attempts_(tx_depth) {
+LinkActor::LinkActor(runtime::Loop& loop, const LinkChoice& choice, const Timing& timing, std::uint32_t tx_depth,
+                     LinkActorEvents& events)
+    : loop_(loop),
+      choice_(choice),
+      timing_(timing),
+      events_(events),
+      attempts_(tx_depth),
+      bucket_(choice.max_bandwidth) {
   free_.reserve(tx_depth);
   for (std::uint32_t i = tx_depth; i > 0; --i) free_.push_back(i - 1);
 }
@@ -38,13 +44,15 @@ LinkActor::~LinkActor() = default;
 
 void LinkActor::open(const links::LinkIdentity& identity, std::unique_ptr<links::FrameStream> stream,
                      const links::LinkServices& services) {
-  if (state_ == State::setup || state_ == State::up) fail(Error(ErrorCode::link_failed, {.link = id_}));
+  if (state_ == State::setup || state_ == State::up) fail(Error(ErrorCode::link_failed, {.link = id()}));
   HIXL_ASSERT(identity.link_gen > last_open_);
   generation_ = last_open_ = identity.link_gen;
   dialled = identity.dialled;
   state_ = State::setup;
   blocked_ = false;
-  link_ = factory_.make(identity, std::move(stream), services, *this);
+  peer_unaware_ = false;
+  link_ = choice_.factory->make(identity, std::move(stream), services, *this);
+  loop_.start_after(watch_tick_, timing_.connect);
 }
 
 void LinkActor::raise_generation(LinkGen generation) noexcept {
@@ -52,8 +60,16 @@ void LinkActor::raise_generation(LinkGen generation) noexcept {
   generation_ = std::max(generation_, std::min(generation, std::numeric_limits<LinkGen>::max() - 1));
 }
 
-bool LinkActor::has_credit() const noexcept {
-  return state_ == State::up && !blocked_ && !free_.empty() && inflight_bytes_ < k_inflight_bytes_max;
+bool LinkActor::has_credit(std::uint64_t bytes) const noexcept {
+  if (state_ != State::up || blocked_ || suspect_ || free_.empty() || !bucket_.open(loop_.now())) return false;
+  const bool small = bytes <= k_small_bytes;
+  if (inflight_bytes_ + bytes > k_inflight_bytes_max) return false;
+  if (small) return true;
+  // One chunk may always be under way, and two where they are the largest.
+  if (in_flight() < 2) return inflight_bytes_ == 0 || inflight_bytes_ < window();
+  const bool many = attempts_.size() > 4 * std::size_t{k_small_reserve_attempts};
+  return (!many || free_.size() > k_small_reserve_attempts) && inflight_bytes_ < window() &&
+         inflight_bytes_ + bytes + k_small_reserve_bytes <= k_inflight_bytes_max;
 }
 
 LinkActor::Attempt* LinkActor::free_attempt() noexcept {
@@ -64,7 +80,7 @@ LinkActor::Attempt* LinkActor::free_attempt() noexcept {
 }
 
 links::Answer LinkActor::start(Operation& operation, const Chunk& chunk) {
-  if (!has_credit()) return links::Answer::busy;
+  if (!has_credit(chunk.bytes)) return links::Answer::busy;
   Attempt* attempt = free_attempt();
   links::Post post;
   post.cookie = static_cast<std::uint64_t>(attempt - attempts_.data());
@@ -102,20 +118,28 @@ links::Answer LinkActor::start(Operation& operation, const Chunk& chunk) {
   attempt->sequence = 0;
   attempt->verb = post.verb;
   attempt->live = true;
+  if (in_flight() == 1) busy_since_ = worked_at_ = loop_.now();
   inflight_bytes_ += chunk.bytes;
+  live_here_ += 1;
   operation.live += 1;
+  bucket_.take(chunk.bytes, loop_.now());
 
   const links::Answer answer = link_->post(post);
   if (answer == links::Answer::busy) {
     blocked_ = true;
     operation.live -= 1;
     inflight_bytes_ -= chunk.bytes;
+    live_here_ -= 1;
+    bucket_.give_back(chunk.bytes);
     attempt->live = false;
     attempt->operation = nullptr;
     free_.push_back(static_cast<std::uint32_t>(post.cookie));
   } else if (answer == links::Answer::done) {
     finish(*attempt, AttemptEnd::executed, Error());
+  } else {
+    watch();
   }
+  if (!bucket_.open(loop_.now())) loop_.start(pace_tick_, bucket_.opens_at());
   return answer;
 }
 
@@ -125,11 +149,17 @@ void LinkActor::finish(Attempt& attempt, AttemptEnd end, const Error& error) {
   HIXL_ASSERT(attempt.live);
   Operation* operation = attempt.operation;
   const Chunk chunk = attempt.chunk;
+  const Instant now = loop_.now();
+  if (attempt.link != nullptr && attempt.link == link_.get()) live_here_ -= 1;
+  if (end == AttemptEnd::executed) health_.note_work(chunk.bytes, now - worked_at_);
+  if (end == AttemptEnd::not_executed && operation != nullptr) given_back_ += 1;
+  worked_at_ = now;
   attempt.live = attempt.in_hand = false;
   attempt.operation = nullptr;
   attempt.link = nullptr;
   inflight_bytes_ -= chunk.bytes;
   free_.push_back(static_cast<std::uint32_t>(&attempt - attempts_.data()));
+  if (in_flight() == 0) busy_ += now - busy_since_;
   if (operation == nullptr) return;
   HIXL_ASSERT(operation->live > 0);
   operation->live -= 1;
@@ -168,12 +198,16 @@ void LinkActor::on_up() {
   if (state_ != State::setup) return;
   state_ = State::up;
   last_error = {};
-  lane_ = link_->lane();
+  if (!bucket_.limited()) lane_ = link_->lane();
+  begin_probation();
   events_.on_link_up(*this);
 }
 
 void LinkActor::on_completions() {
-  if (link_ != nullptr) take_completions(*link_);
+  if (link_ != nullptr) {
+    note_progress();
+    take_completions(*link_);
+  }
   for (std::size_t i = 0; i < draining_.size(); ++i) take_completions(*draining_[i].link);
 }
 
@@ -183,7 +217,9 @@ void LinkActor::on_credit() {
 }
 
 void LinkActor::on_control(const wire::FrameHeader& header, ConstBytes body) {
-  if (state_ == State::up) events_.on_link_control(*this, header, body);
+  if (state_ != State::up) return;
+  if (header.type == wire::FrameType::pong) on_pong(body);
+  events_.on_link_control(*this, header, body);
 }
 
 void LinkActor::on_attached(RegionKey key, const Result<void>& result) { events_.on_link_attached(*this, key, result); }
@@ -193,9 +229,11 @@ void LinkActor::on_down(const Error& error) { fail(error); }
 void LinkActor::fail(const Error& error) {
   if (state_ != State::setup && state_ != State::up) return;
   state_ = State::down;
-  failures += 1;
   last_error = error;
   note_failure(error);
+  end_watch();
+  live_here_ = 0;
+  peer_unaware_ = true;
   links::Link& link = *link_;
   for (Attempt& attempt : attempts_) {
     if (attempt.live && attempt.link == &link) {
@@ -212,7 +250,7 @@ void LinkActor::fail(const Error& error) {
 
 /// Ends the attempts of a closed link whose fate this side knows.
 void LinkActor::settle_closed(links::Link& link) {
-  const bool own_copies = factory_.caps().executed_by_initiator;
+  const bool own_copies = caps().executed_by_initiator;
   if (own_copies && !link.drained()) return;  // its completions tell; reap() comes back
   for (Closed& closed : draining_) {
     if (closed.link.get() == &link) closed.settled = true;
@@ -222,7 +260,7 @@ void LinkActor::settle_closed(links::Link& link) {
     attempt.link = nullptr;
     // A read changes only memory here, and this side is closed. What never left was never executed there.
     if (attempt.verb == links::Verb::read || attempt.sequence == 0) {
-      finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id_}));
+      finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id()}));
     }
   }
 }
@@ -243,14 +281,15 @@ LinkGen LinkActor::unresolved_generation() const noexcept {
 }
 
 void LinkActor::resolve(LinkGen generation, const wire::ExecutedSet& executed, bool newest) {
+  if (state_ == State::down && generation == last_open_) peer_unaware_ = false;
   for (Attempt& attempt : attempts_) {
     if (!attempt.live || attempt.link != nullptr) continue;
     if (attempt.generation == generation) {
       const bool done = executed.contains(attempt.sequence);
       finish(attempt, done ? AttemptEnd::executed : AttemptEnd::not_executed,
-             done ? Error() : Error(ErrorCode::link_failed, {.link = id_, .stage = Stage::fence}));
+             done ? Error() : Error(ErrorCode::link_failed, {.link = id(), .stage = Stage::fence}));
     } else if (newest && attempt.generation > generation) {
-      finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id_, .stage = Stage::fence}));
+      finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id(), .stage = Stage::fence}));
     }
   }
 }

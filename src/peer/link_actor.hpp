@@ -6,6 +6,11 @@
 //
 //   idle ──open──▶ setup ──on_up──▶ up ──broken──▶ down (attempts unresolved until resolve()) ──open──▶ setup …
 //
+// While it is up it watches itself (link_watch.cpp). One that came back after a failure is on probation until its
+// probes have been answered, and then is given its share by and by. One on which nothing of ours gets anywhere is
+// suspected: nothing more is posted on it, and its peer fences it when another link shows that the peer lives.
+// LinkHealth keeps what is remembered of failures and speed, a TokenBucket the limit of bytes a second.
+//
 // Loop-bound. Tells its peer by LinkActorEvents, which may be called from inside start(), fail() and resolve().
 #pragma once
 
@@ -14,12 +19,19 @@
 #include <vector>
 
 #include "links/link.hpp"
+#include "peer/handshake.hpp"
+#include "peer/link_health.hpp"
 #include "peer/operation.hpp"
+#include "peer/services.hpp"
 #include "peer/timing.hpp"
+#include "peer/token_bucket.hpp"
 
 namespace hixl::peer {
 
 class LinkActor;
+
+/// A question for a sign of life: its number.
+inline constexpr std::size_t k_ping_bytes = sizeof(std::uint64_t);
 
 enum class AttemptEnd : std::uint8_t {
   executed,      ///< the bytes are there
@@ -36,6 +48,9 @@ class LinkActorEvents {
   virtual void on_link_credit(LinkActor& link) = 0;
   virtual void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) = 0;
   virtual void on_link_attached(LinkActor& link, RegionKey key, const Result<void>& result) = 0;
+  /// Half of the time after which it is suspected is over: whether the peer lives should be known by then.
+  virtual void on_link_quiet(LinkActor& link) = 0;
+  virtual void on_link_suspect(LinkActor& link) = 0;
 
  protected:
   ~LinkActorEvents() = default;
@@ -45,11 +60,13 @@ class LinkActor final : private links::LinkEvents {
  public:
   enum class State : std::uint8_t { idle, setup, up, down };
 
-  LinkActor(links::LinkFactory& factory, LinkId id, std::uint32_t tx_depth, LinkActorEvents& events);
+  LinkActor(runtime::Loop& loop, const LinkChoice& choice, const Timing& timing, std::uint32_t tx_depth,
+            LinkActorEvents& events);
   ~LinkActor();
 
-  [[nodiscard]] LinkId id() const noexcept { return id_; }
-  [[nodiscard]] const links::LinkCaps& caps() const noexcept { return factory_.caps(); }
+  [[nodiscard]] LinkId id() const noexcept { return choice_.id; }
+  [[nodiscard]] const LinkChoice& choice() const noexcept { return choice_; }
+  [[nodiscard]] const links::LinkCaps& caps() const noexcept { return choice_.factory->caps(); }
   [[nodiscard]] State state() const noexcept { return state_; }
   [[nodiscard]] bool up() const noexcept { return state_ == State::up; }
   [[nodiscard]] LinkGen generation() const noexcept { return generation_; }
@@ -63,13 +80,29 @@ class LinkActor final : private links::LinkEvents {
   /// The peer knows a newer generation: the next dial starts above it.
   void raise_generation(LinkGen generation) noexcept;
 
-  [[nodiscard]] bool has_credit() const noexcept;
+  /// Whether a chunk of that size may be posted now. Bulk leaves something to those who are small.
+  [[nodiscard]] bool has_credit(std::uint64_t bytes = 0) const noexcept;
+  /// Nothing more is posted on it: nothing that was posted gets anywhere.
+  [[nodiscard]] bool suspect() const noexcept { return suspect_; }
+  [[nodiscard]] bool on_probation() const noexcept { return up() && health_.on_probation(); }
+  [[nodiscard]] LinkHealth& health() noexcept { return health_; }
+  [[nodiscard]] const LinkHealth& health() const noexcept { return health_; }
+  /// When what is in flight, and one chunk more, would have ended at its present rate: the least takes the next chunk.
+  [[nodiscard]] Duration backlog() const noexcept;
+  /// Asks for a sign of life; at most one question is open. `bytes`: 8 … k_body_bytes_max.
+  void ping(std::size_t bytes = k_ping_bytes);
+  /// Since when the peer's life has been in question because of this link; k_never: it is not.
+  [[nodiscard]] Instant quiet_since() const noexcept { return questioned_ ? quiet_since_ : k_never; }
   /// Posts one attempt. busy: nothing happened.
   [[nodiscard]] links::Answer start(Operation& operation, const Chunk& chunk);
   [[nodiscard]] bool send(wire::FrameType type, ConstBytes body);
 
   /// Fences this side: the link closes, attempts whose fate is known here end, the others stay live.
   void fail(const Error& error);
+  /// The link broke here, and the peer has neither confirmed it nor opened the link anew: it may not know.
+  [[nodiscard]] bool peer_unaware() const noexcept { return peer_unaware_; }
+  /// The session is over, and with it every question about it.
+  void forget_peer() noexcept { peer_unaware_ = false; }
   /// Live attempts that only the target can tell about.
   [[nodiscard]] bool unresolved() const noexcept;
   [[nodiscard]] LinkGen unresolved_generation() const noexcept;
@@ -121,14 +154,19 @@ class LinkActor final : private links::LinkEvents {
   void note_failure(const Error& error) {
     failures_ever_ += 1;
     failed_last_ = error;
+    health_.note_failure(loop_.now());
   }
   [[nodiscard]] std::uint64_t failures_ever() const noexcept { return failures_ever_; }
   [[nodiscard]] const Error& failed_last() const noexcept { return failed_last_; }
 
+  [[nodiscard]] std::uint64_t given_back() const noexcept { return given_back_; }
+  [[nodiscard]] std::uint64_t stalls() const noexcept { return stalls_; }
+  [[nodiscard]] Duration busy() const noexcept;
+
   /// Dialling state, kept here because it is the link's; used by PeerActor.
   Instant next_dial{};
-  Instant up_since{};
-  std::uint32_t failures = 0;
+  std::uint32_t dials = 0;     ///< in all: which of several addresses is next
+  std::unique_ptr<Dial> dial;  ///< under way
   bool dialled = false;
   Error last_error{};
 
@@ -152,13 +190,38 @@ class LinkActor final : private links::LinkEvents {
   void on_attached(RegionKey key, const Result<void>& result) override;
   void on_down(const Error& error) override;
 
+  // ---- link_watch.cpp ----
+  class Tick final : public runtime::Timer {
+   public:
+    using Function = void (LinkActor::*)();
+    Tick(LinkActor& owner, Function function) : owner_(owner), function_(function) {}
+    void on_timer() override { (owner_.*function_)(); }
+
+   private:
+    LinkActor& owner_;
+    Function function_;
+  };
+  /// Whether there is anything whose answer is missing.
+  [[nodiscard]] bool waiting() const noexcept {
+    return state_ == State::up && !caps().executed_by_initiator && (live_here_ > 0 || ping_open_);
+  }
+  void watch();
+  void on_watch();
+  void on_pace() { events_.on_link_credit(*this); }
+  void note_progress();
+  void on_pong(ConstBytes body);
+  void begin_probation();
+  void end_watch() noexcept;
+  [[nodiscard]] std::uint64_t window() const noexcept;
+
   [[nodiscard]] Attempt* free_attempt() noexcept;
   void take_completions(links::Link& link);
   void finish(Attempt& attempt, AttemptEnd end, const Error& error);
   void settle_closed(links::Link& link);
 
-  links::LinkFactory& factory_;
-  LinkId id_;
+  runtime::Loop& loop_;
+  const LinkChoice choice_;
+  const Timing& timing_;
   LinkActorEvents& events_;
   State state_ = State::idle;
   LinkGen generation_ = 0;
@@ -176,6 +239,29 @@ class LinkActor final : private links::LinkEvents {
   };
   std::vector<Closed> draining_;
   Executed executed_{};
+  // What is watched.
+  LinkHealth health_;
+  TokenBucket bucket_;
+  std::uint32_t live_here_ = 0;  // attempts on link_
+  Instant progress_at_{};
+  std::uint64_t progress_seen_ = 0;
+  bool questioned_ = false;
+  Instant quiet_since_{};
+  bool suspect_ = false;
+  Instant probation_until_{};
+  bool ping_open_ = false;
+  std::uint64_t pings_ = 0;
+  std::size_t ping_size_ = 0;
+  Instant ping_at_{};
+  bool peer_unaware_ = false;
+  Instant busy_since_{};
+  Instant worked_at_{};
+  Duration busy_{};
+  std::uint64_t given_back_ = 0;
+  std::uint64_t stalls_ = 0;
+  Tick watch_tick_{*this, &LinkActor::on_watch};
+  Tick pace_tick_{*this, &LinkActor::on_pace};
+
   std::uint64_t failures_ever_ = 0;
   Error failed_last_{};
   links::Link::Traffic past_{};  // of closed generations

@@ -30,7 +30,7 @@ bool skip_finished_entries(Operation& operation) noexcept {
 Chunk cut_chunk(Operation& operation, std::uint64_t bytes_max, std::size_t segments_max) noexcept {
   const auto entries = operation.entries();
   skip_finished_entries(operation, operation.cut);
-  Chunk chunk{.from = operation.cut, .index = operation.chunks};
+  Chunk chunk{.from = operation.cut, .index = operation.chunks, .at = operation.cut_bytes};
   if (operation.all_cut()) return chunk;
   const Entry& first = entries[chunk.from.entry];
   while (!operation.all_cut() && chunk.bytes < bytes_max && chunk.segments < segments_max) {
@@ -44,6 +44,7 @@ Chunk cut_chunk(Operation& operation, std::uint64_t bytes_max, std::size_t segme
     skip_finished_entries(operation, operation.cut);
   }
   operation.chunks += 1;
+  operation.cut_bytes += chunk.bytes;
   return chunk;
 }
 

@@ -20,6 +20,7 @@
 #include "memory/region_table.hpp"
 #include "peer/entry.hpp"
 #include "peer/entry_plan.hpp"
+#include "peer/written_ranges.hpp"
 #include "runtime/timer.hpp"
 
 namespace hixl::peer {
@@ -63,7 +64,9 @@ struct Chunk {
   std::uint64_t bytes = 0;
   std::uint32_t segments = 0;
   std::uint32_t index = 0;   ///< counts chunks of the operation
+  std::uint64_t at = 0;      ///< its first byte, counted through the entries of the operation
   std::uint8_t attempt = 0;  ///< how often it was tried before
+  std::uint8_t tries = 0;    ///< of these: since its retries were last used up
   bool word = false;         ///< not bytes but the signal of the operation, or the operation is an atomic
 };
 
@@ -111,9 +114,13 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
   OpId op_id = 0;
   Cursor cut{};  ///< everything before it has been cut into chunks
   std::uint32_t chunks = 0;
-  std::uint32_t live = 0;      ///< attempts that may still act somewhere (R5)
-  std::uint32_t returned = 0;  ///< chunks waiting to be tried again
+  std::uint32_t live = 0;       ///< attempts that may still act somewhere (R5)
+  std::uint32_t returned = 0;   ///< chunks waiting to be tried again
+  std::uint64_t cut_bytes = 0;  ///< that have been cut into chunks
   std::uint64_t executed_bytes = 0;
+  WrittenRanges written{};   ///< which these are
+  bool small = false;        ///< goes before those that are not
+  bool by_tcp = false;       ///< degraded: no other kind is tried any more
   bool signalled = false;    ///< the signal's chunk has been made
   bool signal_done = false;  ///< and executed
   bool ending = false;       ///< no more posting; waits for its live attempts
@@ -153,7 +160,9 @@ struct Operation final : ListNode<OpenTag>, ListNode<ReadyTag>, OperationTimer {
     op_id = 0;
     cut = {};
     chunks = live = returned = 0;
-    executed_bytes = 0;
+    cut_bytes = executed_bytes = 0;
+    written = {};
+    small = by_tcp = false;
     signalled = signal_done = ending = fencing = refused = waiting = false;
     part_of = nullptr;
     error = {};

@@ -6,10 +6,10 @@
 //
 // Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
 //
-// Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_transfer.cpp (operations),
-// peer_atomic.cpp (those that are atomics), peer_order.cpp (fences and flushes), peer_reach.cpp (which link),
-// peer_control.cpp (control frames, fences of links), peer_exchange.cpp (addresses), peer_inspect.cpp (what is told of
-// it).
+// Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_connect.cpp (ahead of need),
+// peer_transfer.cpp (operations), peer_retry.cpp (pieces that come back), peer_atomic.cpp (those that are atomics),
+// peer_order.cpp (fences and flushes), peer_reach.cpp (which link), peer_control.cpp (control frames, fences of links),
+// peer_exchange.cpp (addresses), peer_inspect.cpp (what is told of it).
 #pragma once
 
 #include <deque>
@@ -28,6 +28,7 @@
 #include "peer/handshake.hpp"
 #include "peer/link_actor.hpp"
 #include "peer/services.hpp"
+#include "peer/waits.hpp"
 
 namespace hixl::peer {
 
@@ -37,14 +38,6 @@ struct Reach {
   const LinkActor* other_memory = nullptr;
   const LinkActor* device_memory = nullptr;
   const LinkActor* words = nullptr;
-};
-
-/// One exchange that a program waits for.
-struct ExchangeWait {
-  Instant deadline{};
-  void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
-  void* context = nullptr;
-  std::uint64_t group = 0;  ///< answered by the peer's next exchange in the same group; 0: in none
 };
 
 class PeerActor final : private LinkActorEvents,
@@ -68,8 +61,9 @@ class PeerActor final : private LinkActorEvents,
   void exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait);
   /// False: the queue is full.
   [[nodiscard]] bool send_control(wire::FrameType type, ConstBytes body);
-  /// Connects now rather than with the first need.
-  void prewarm();
+  /// Connects now rather than with the first need. Ends when each link stands or has failed once, and one stands; or at
+  /// the deadline, with success if any stands.
+  void prewarm(const ConnectWait& wait);
 
   /// An accepted connection that said hello for this rank.
   void on_hello(Greeting& greeting, const wire::Hello& hello);
@@ -110,15 +104,22 @@ class PeerActor final : private LinkActorEvents,
   void on_dial_failed(Dial& dial, const Error& error) override;
   void on_link_up(LinkActor& link) override;
   void on_link_down(LinkActor& link, const Error& error) override;
+  void on_link_quiet(LinkActor& link) override;
+  void on_link_suspect(LinkActor& link) override;
+  void fence_suspects();
+  void compare_rates();
   void on_ready() override;  // pidfd: the process died
   void want();
   void consider_dialling();
   void dial(LinkActor& link);
-  void end_dial();
+  void end_dial(LinkActor& link);
+  void end_dials();
+  /// The link that dials, if any does; of several the first.
+  [[nodiscard]] LinkActor* dialling() noexcept;
   void back_off(LinkActor& link, Duration at_least);
   [[nodiscard]] bool needed() const noexcept;
   [[nodiscard]] bool reachable_by(const LinkActor& link) const noexcept;
-  [[nodiscard]] std::string address_for(const LinkActor& link);
+  [[nodiscard]] std::string address_for(const LinkActor& link) const;
   void begin_session(Incarnation incarnation, SessionId session, std::uint32_t lease_ms, std::uint32_t rx_depth);
   /// What is over: the session alone, the life of the rank behind it, or that life because the next one is here.
   enum class Over : std::uint8_t { session, life, replaced };
@@ -135,6 +136,12 @@ class PeerActor final : private LinkActorEvents,
   void accept(Greeting& greeting, const wire::Hello& hello);
   void open_link(LinkActor& link, LinkGen generation, std::unique_ptr<links::FrameStream> stream, bool dialled);
 
+  // ---- connecting ahead (peer_connect.cpp) ----
+  [[nodiscard]] bool connected() const noexcept;
+  void serve_connects();
+  void on_connect_tick();
+  void fail_connects(const Error& error);
+
   // ---- operations (peer_transfer.cpp) ----
   void on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd end,
                       const Error& error) override;
@@ -143,15 +150,25 @@ class PeerActor final : private LinkActorEvents,
   void run() override;  // the pump
   void pump_later() { services_.loop.defer(*this); }
   void pump_if_waiting() {
-    if (!returned_.empty() || ready_count_ > 0) pump_later();
+    if (!returned_.empty() || small_.count + bulk_.count > 0) pump_later();
   }
-  void return_chunk(Operation& operation, const Chunk& chunk) {
-    returned_.push_back({&operation, chunk});
+  /// Not posted before `due`.
+  void return_chunk(Operation& operation, const Chunk& chunk, Instant due = {}) {
+    returned_.push_back({&operation, chunk, due});
     operation.returned += 1;
+    if (due > services_.loop.now() && (!retry_tick_.active() || retry_tick_.due() > due)) {
+      services_.loop.start(retry_tick_, due);
+    }
   }
   void take_back_returned(Operation& operation);
   bool post_returned();
-  bool post_ready();
+  struct Ready {
+    List<Operation, ReadyTag> list;  // with bytes to cut
+    std::size_t count = 0;
+  };
+  /// Bytes that were cut; nothing when nobody can go on.
+  [[nodiscard]] std::uint64_t post_ready(Ready& ready);
+  void post_turn();
   void settle(Operation& operation);
   void end(Operation& operation, const Error& error);
   void end_later(Operation& operation, const Error& error);
@@ -160,6 +177,13 @@ class PeerActor final : private LinkActorEvents,
   void finish(Operation& operation);
   void tell_end(Operation& operation);
   void tell_ends();
+
+  // ---- retries (peer_retry.cpp) ----
+  void try_again(const LinkActor& link, Operation& operation, Chunk chunk, const Error& error);
+  [[nodiscard]] Degrade ask_degrade(const LinkActor& link, const Operation& operation, const Chunk& chunk,
+                                    const Error& error) const;
+  void end_retried(Operation& operation, Error error);
+  void on_retry_tick();
 
   // ---- order (peer_order.cpp) ----
   [[nodiscard]] bool held(const Operation& operation) const noexcept;
@@ -177,7 +201,8 @@ class PeerActor final : private LinkActorEvents,
   /// What an attempt needs of its link.
   enum class Need : std::uint8_t { bytes, word, word_at_target };
   /// The link, of these kinds, that an attempt on a region takes now; null: none that stands, or it has no credit.
-  [[nodiscard]] LinkActor* choose(RegionKey region, Need need, LinkSet kinds) noexcept;
+  /// `bytes`: of the chunk; of one that is still to be cut, at most.
+  [[nodiscard]] LinkActor* choose(RegionKey region, Need need, LinkSet kinds, std::uint64_t bytes) noexcept;
   [[nodiscard]] bool unreachable_by(LinkSet kinds) const noexcept;
   [[nodiscard]] Error unreachable() const noexcept;
   void end_unreachable();
@@ -202,6 +227,8 @@ class PeerActor final : private LinkActorEvents,
   void on_link_attached(LinkActor& link, RegionKey key, const Result<void>& result) override;
   template <class Message>
   bool send_message(wire::FrameType type, const Message& message);
+  template <class Message>
+  static bool send_on(LinkActor& link, wire::FrameType type, const Message& message);
   void flush_control();
   void request_fences();
   void on_fence_request(const wire::FenceRequest& request);
@@ -244,6 +271,7 @@ class PeerActor final : private LinkActorEvents,
   };
   void on_dial_tick() { consider_dialling(); }
   void on_fence_tick() { request_fences(); }
+  void on_compare_tick() { compare_rates(); }
   void on_exchange_tick();
   void on_reap_tick();
 
@@ -268,12 +296,12 @@ class PeerActor final : private LinkActorEvents,
   runtime::Fd process_;  // our own duplicate: the link that brought it may be gone before the kernel reports the death
   std::unique_ptr<runtime::Watch> process_watch_;
   bool process_known_ = false;
-  std::unique_ptr<Dial> dial_;
   std::vector<std::unique_ptr<Dial>> over_dials_;  // destroyed a turn later, never in their own event
   Instant last_contact_{};                         // link events count as signs of life, besides frames
   links::Link* gate_link_ = nullptr;               // whose lane callers' threads use
   bool closing_ = false;
   bool prewarm_ = false;
+  std::vector<ConnectWait> connects_;
   bool stopping_ = false;
   Instant farewell_until_{};  // the goodbye that no link could take is said to a hello until then
   Error connect_error_{};     // the last reason why no link stands
@@ -282,11 +310,12 @@ class PeerActor final : private LinkActorEvents,
   List<Operation, OpenTag> open_;   // all, in order of posting
   List<Operation, OpenTag> ended_;  // whose end is to be told when nothing walks over open_
   bool ends_held_ = false;
-  List<Operation, ReadyTag> ready_;  // with bytes to cut
-  std::size_t ready_count_ = 0;
+  Ready small_;
+  Ready bulk_;
   struct Returned {
     Operation* operation;
     Chunk chunk;
+    Instant due;
   };
   std::deque<Returned> returned_;  // chunks, signals and atomics to (re)post
   Arrivals arrivals_;
@@ -301,6 +330,8 @@ class PeerActor final : private LinkActorEvents,
   std::deque<Control> control_;
   std::vector<LinkId> broken_links_;  // brought nonsense; fail outside their own event
   std::vector<wire::FenceRequest> fences_asked_;
+  std::size_t fence_turn_ = 0;                                       // fences are asked for over each link in turn
+  bool suspects_due_ = false;                                        // somebody was heard while a link is suspected
   std::vector<RegionKey> gone_;                                      // retired by the peer
   bool left_ = false;                                                // the peer said goodbye
   std::unordered_map<std::uint32_t, wire::RegionDescriptor> known_;  // the peer's regions, by id
@@ -332,6 +363,9 @@ class PeerActor final : private LinkActorEvents,
 
   Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
   Ticker fence_tick_{*this, &PeerActor::on_fence_tick};
+  Ticker connect_tick_{*this, &PeerActor::on_connect_tick};
+  Ticker retry_tick_{*this, &PeerActor::on_retry_tick};
+  Ticker compare_tick_{*this, &PeerActor::on_compare_tick};
   Ticker exchange_tick_{*this, &PeerActor::on_exchange_tick};
   Ticker heartbeat_tick_{*this, &PeerActor::heartbeat};
   Ticker reap_tick_{*this, &PeerActor::on_reap_tick};
@@ -344,6 +378,15 @@ bool PeerActor::send_message(wire::FrameType type, const Message& message) {
   encode(message, writer);
   HIXL_ASSERT(writer.ok());
   return send_control(type, writer.written());
+}
+
+template <class Message>
+bool PeerActor::send_on(LinkActor& link, wire::FrameType type, const Message& message) {
+  std::vector<std::byte> buffer(wire::k_body_bytes_max);
+  ByteWriter writer(buffer);
+  encode(message, writer);
+  HIXL_ASSERT(writer.ok());
+  return link.send(type, writer.written());
 }
 
 }  // namespace hixl::peer

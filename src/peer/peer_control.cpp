@@ -2,6 +2,7 @@
 //
 // PeerActor's control frames: fences, and barrier messages on their way through.
 #include <algorithm>
+#include <cerrno>
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
@@ -17,13 +18,15 @@ bool PeerActor::send_control(wire::FrameType type, ConstBytes body) {
   return true;
 }
 
-/// Any link that stands will do; R8 keeps control off those that do not.
+/// Any link that stands will do; R8 keeps control off those that do not, and off those that are suspected while
+/// another one stands.
 void PeerActor::flush_control() {
   while (!control_.empty()) {
     bool sent = false;
-    for (const auto& link : links_) {
-      sent = link->send(control_.front().type, control_.front().body);
-      if (sent) break;
+    for (const bool suspect : {false, true}) {
+      for (const auto& link : links_) {
+        sent = sent || (link->suspect() == suspect && link->send(control_.front().type, control_.front().body));
+      }
     }
     if (!sent) return;
     control_.pop_front();
@@ -34,6 +37,8 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
   bool understood = true;
   switch (header.type) {
     case wire::FrameType::pong:
+      suspects_due_ = true;
+      pump_later();
       break;
     case wire::FrameType::fence_request:
       if (wire::FenceRequest message; (understood = decode_body(body, message))) on_fence_request(message);
@@ -97,21 +102,79 @@ void PeerActor::act_on_control() {
 
 // ---- fences ----
 
-/// Asks the peer, over a link that stands, what it executed of those that do not.
+/// Asks the peer, over the links that stand in turn, what it executed of those that do not. The question is the news as
+/// well that the link is broken, so it is asked also when nothing hangs on the answer.
 void PeerActor::request_fences() {
+  if (!session_active_) return;
   bool waiting = false;
   for (const auto& link : links_) {
-    if (!link->unresolved()) continue;
+    if (!link->unresolved() && !(link->peer_unaware() && link->state() == LinkActor::State::down)) continue;
     waiting = true;
-    if (best_up() == nullptr || control_.size() >= k_control_queue_max) continue;
-    const LinkGen generation = link->unresolved_generation();
-    send_message(wire::FrameType::fence_request,
-                 wire::FenceRequest{.link_id = link->id(),
-                                    .link_gen = generation,
-                                    .reason = static_cast<std::uint16_t>(link->last_error.code),
-                                    .executed = link->executed_in(generation)});
+    const LinkGen generation = link->unresolved() ? link->unresolved_generation() : link->last_open();
+    const wire::FenceRequest request{.link_id = link->id(),
+                                     .link_gen = generation,
+                                     .reason = static_cast<std::uint16_t>(link->last_error.code),
+                                     .executed = link->executed_in(generation)};
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      LinkActor& carrier = *links_[++fence_turn_ % links_.size()];
+      if (!carrier.suspect() && send_on(carrier, wire::FrameType::fence_request, request)) break;
+    }
   }
   if (waiting) services_.loop.start_after(fence_tick_, services_.timing.fence_repeat);
+}
+
+// ---- links that stand still ----
+
+/// Is it the link, or the peer? Whoever answers proves that the peer lives.
+void PeerActor::on_link_quiet(LinkActor& link) {
+  for (const auto& other : links_) {
+    if (other.get() != &link) other->ping();
+  }
+}
+
+void PeerActor::on_link_suspect(LinkActor& link) {
+  log::debug("rank {} to {}: nothing gets through on link {}", services_.rank, rank_, link.id());
+  on_link_quiet(link);
+  suspects_due_ = true;
+  pump_later();
+}
+
+/// A link is given up when another one was heard since it fell silent. When all are silent it is the peer that stands
+/// still, which is for its lease to judge: giving up its links would help nobody.
+void PeerActor::fence_suspects() {
+  suspects_due_ = false;
+  for (const auto& link : links_) {
+    if (!link->suspect()) continue;
+    const bool heard = std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
+      return other != link && other->up() && other->last_heard() > link->quiet_since();
+    });
+    if (!heard) continue;
+    services_.loop.log().warn({"links given up to rank", rank_},
+                              "rank {} to {}: {} (link {}) is given up: nothing gets through, and another link does",
+                              services_.rank, rank_, name(link->caps().kind), link->id());
+    link->fail(Error(ErrorCode::link_failed,
+                     {.rank = rank_, .link = link->id(), .stage = Stage::transfer, .os_error = ETIMEDOUT}));
+  }
+}
+
+/// Siblings that work at the same time are compared by the median of their rates.
+void PeerActor::compare_rates() {
+  bool working = false;
+  const Instant now = services_.loop.now();
+  for (const auto& link : links_) {
+    std::vector<std::uint64_t> rates;
+    for (const auto& other : links_) {
+      if (other->up() && other->caps().kind == link->caps().kind && other->health().rate() != 0) {
+        rates.push_back(other->health().rate());
+      }
+    }
+    working = working || (rates.size() > 1 && link->in_flight() > 0);
+    if (rates.size() < 2 || !link->up()) continue;
+    const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
+    std::nth_element(rates.begin(), middle, rates.end());
+    link->health().compare(*middle, now);
+  }
+  if (working) services_.loop.start_after(compare_tick_, k_compare_period);
 }
 
 void PeerActor::on_fence_request(const wire::FenceRequest& request) {
@@ -125,11 +188,10 @@ void PeerActor::answer_fence(const wire::FenceRequest& request) {
   if (link == nullptr) return;
   if (link->last_open() == request.link_gen) {
     link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
-  } else if (dial_ && dial_->hello().link_id == link->id() && link->last_open() < request.link_gen &&
-             dial_->hello().link_gen <= request.link_gen) {
+  } else if (link->dial && link->last_open() < request.link_gen && link->dial->hello().link_gen <= request.link_gen) {
     // The peer opened what we are still dialling; its welcome may be on the way, with frames behind it. The answer
     // says that this generation executes nothing, so it must never open.
-    end_dial();
+    end_dial(*link);
     back_off(*link, Duration{});
   }
   link->resolve(request.link_gen, request.executed, false);

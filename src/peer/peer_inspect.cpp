@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is told of a peer: its links, why each is used or not, and where an operation stands.
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -11,18 +12,22 @@ namespace hixl::peer {
 
 namespace {
 
-std::string state_name(const LinkActor& link) {
+std::string state_name(const LinkActor& link, bool closed) {
   switch (link.state()) {
-    case LinkActor::State::idle:
-      return "IDLE";
     case LinkActor::State::setup:
       return "CONNECTING";
     case LinkActor::State::up:
-      return "UP";
+      if (link.suspect()) return "SUSPECT";
+      if (link.on_probation()) return "PROBATION";
+      return link.health().degraded() ? "DEGRADED" : "UP";
+    case LinkActor::State::idle:
     case LinkActor::State::down:
       break;
   }
-  return link.unresolved() ? "FENCING" : "BACKOFF";
+  if (link.unresolved()) return "FENCING";
+  if (link.dial) return "CONNECTING";
+  if (closed) return "CLOSED";
+  return link.state() == LinkActor::State::idle ? "IDLE" : "BACKOFF";
 }
 
 /// "windows, other memory"
@@ -77,7 +82,8 @@ std::string PeerActor::why(const LinkActor& link, const LinkInfo& info) const {
 
 void PeerActor::describe(std::vector<LinkInfo>& out) const {
   const Reach reach = this->reach();
-  bool chosen_seen = false;
+  const auto stands = std::find_if(links_.begin(), links_.end(), [](const auto& link) { return link->up(); });
+  const LinkActor* first = stands == links_.end() ? nullptr : stands->get();
   for (const auto& link : links_) {
     const auto traffic = link->traffic();
     LinkInfo info;
@@ -87,18 +93,27 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     info.session = session_;
     info.generation = link->last_open();
     info.up = link->up();
-    info.chosen = link->up() && !chosen_seen;
-    chosen_seen = chosen_seen || link->up();
-    info.windows = reach.windows == link.get();
-    info.other_memory = reach.other_memory == link.get();
-    info.device_memory = reach.device_memory == link.get();
-    info.words = reach.words == link.get();
-    info.state = state_name(*link);
+    const bool works = link->up() && !link->suspect() && !link->on_probation();
+    const auto shares = [&](const LinkActor* one) {
+      return one == link.get() || (one != nullptr && works && one->caps().kind == link->caps().kind);
+    };
+    info.chosen = shares(first);
+    info.windows = shares(reach.windows);
+    info.other_memory = shares(reach.other_memory);
+    info.device_memory = shares(reach.device_memory);
+    info.words = shares(reach.words);
+    info.state = state_name(*link, stopping_ || (had_session_ && incarnation_ == 0));
     info.reason = why(*link, info);
     info.bytes_out = traffic.bytes_out;
     info.bytes_in = traffic.bytes_in;
     info.in_flight = static_cast<std::uint32_t>(link->in_flight());
     info.bytes_in_flight = link->bytes_in_flight();
+    info.busy = link->busy();
+    info.rate = link->health().rate();
+    info.round_trip = link->health().round_trip();
+    info.share = link->up() ? link->health().share(services_.loop.now()) : 0;
+    info.given_back = link->given_back();
+    info.stalls = link->stalls();
     info.failures = link->failures_ever();
     info.last_error = link->failed_last();
     out.push_back(std::move(info));

@@ -48,7 +48,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   session_active_ = false;
   joinable_ = false;
   heartbeat_tick_.cancel();
-  end_dial();  // it would join what has just ended
+  end_dials();  // they would join what has just ended
   memory_.gate.close();
   ends_held_ = true;
   for (const auto& link : links_) link->fail(why);
@@ -59,6 +59,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   for (const auto& link : links_) {
     link->give_up_unresolved(unanswered);
     link->forget_executed();
+    link->forget_peer();
   }
   if (over != Over::session) give_up_atomics();
   memory_.remotes.clear();
@@ -126,7 +127,7 @@ void PeerActor::heartbeat() {
   Instant heard{};
   for (const auto& link : links_) heard = std::max(heard, link->last_heard());
   for (const auto& link : links_) {
-    if (link->up()) static_cast<void>(link->send(wire::FrameType::ping, {}));
+    link->ping();
   }
   const Instant now = services_.loop.now();
   heard = std::max(heard, last_contact_);
@@ -147,7 +148,7 @@ void PeerActor::heartbeat() {
 void PeerActor::on_link_up(LinkActor& link) {
   services_.loop.log().info({"links that came up to rank", rank_}, "rank {} to {}: {} is up (link {}, generation {})",
                             services_.rank, rank_, description(link.caps().kind), link.id(), link.generation());
-  last_contact_ = link.up_since = services_.loop.now();
+  last_contact_ = services_.loop.now();
   connect_error_ = {};
   watch_process(link.link()->pidfd());
   if (!link.caps().needs_window && best_up() == &link && links_.front().get() != &link && !services_.warned_fallback &&
@@ -170,8 +171,6 @@ void PeerActor::on_link_down(LinkActor& link, const Error& error) {
   connect_error_ = error;
   log::debug("rank {} to {}: link {} is down: {}", services_.rank, rank_, link.id(), error.message());
   const Instant now = services_.loop.now();
-  if (link.up_since != Instant{} && now - link.up_since >= k_link_proved) link.failures = 1;
-  link.up_since = {};
   last_contact_ = now;
   if (link.caps().needs_window) {  // nobody will tell how its attachments went
     attaching_ = 0;
@@ -222,7 +221,7 @@ void PeerActor::on_address(const wire::Endpoints& endpoints) {
   if (endpoints.incarnation != endpoints_.incarnation) {
     // A hello of the life before that is still on its way must not look like a newer life.
     bury(endpoints_.incarnation);
-    end_dial();
+    end_dials();
   }
   endpoints_ = endpoints;
   address_known_ = true;
@@ -234,7 +233,8 @@ void PeerActor::on_address(const wire::Endpoints& endpoints) {
   }
   for (const auto& link : links_) {
     link->next_dial = {};
-    link->failures = 0;
+    link->health().forget_failures();
+    link->dials = 0;
   }
   consider_dialling();
 }
@@ -254,11 +254,12 @@ void PeerActor::stop(Instant farewell_until) {
     flush_control();
   }
   dial_tick_.cancel();
-  dial_.reset();
+  for (const auto& link : links_) link->dial.reset();
   const Error why(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
   end_all(why);
   tell_ends();
   fail_exchanges(std::exchange(waiters_, {}), why);
+  fail_connects(why);
   pump_later();
 }
 
@@ -280,7 +281,7 @@ bool PeerActor::stopped() {
 
 void PeerActor::abort() {
   stopping_ = true;
-  dial_.reset();
+  for (const auto& link : links_) link->dial.reset();
   const Error why(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
   memory_.gate.close();
   session_active_ = false;
@@ -301,6 +302,7 @@ void PeerActor::abort() {
   }
   tell_ends();
   fail_exchanges(std::exchange(waiters_, {}), why);
+  fail_connects(why);
 }
 
 }  // namespace hixl::peer

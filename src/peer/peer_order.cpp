@@ -18,15 +18,17 @@ bool PeerActor::held(const Operation& operation) const noexcept {
 
 void PeerActor::make_ready(Operation& operation) {
   if (operation.kind == Operation::Kind::atomic) return begin_atomic(operation);
-  ready_.push_back(operation);
-  ready_count_ += 1;
+  operation.small = operation.total_bytes() <= k_small_bytes;
+  Ready& ready = operation.small ? small_ : bulk_;
+  ready.list.push_back(operation);
+  ready.count += 1;
 }
 
 /// Nothing more of it is posted.
 void PeerActor::leave_ready(Operation& operation) noexcept {
   if (static_cast<ListNode<ReadyTag>&>(operation).linked()) {
     static_cast<ListNode<ReadyTag>&>(operation).unlink();
-    ready_count_ -= 1;
+    (operation.small ? small_ : bulk_).count -= 1;
   }
   if (std::exchange(operation.waiting, false)) waiting_count_ -= 1;
 }

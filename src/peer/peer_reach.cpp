@@ -134,9 +134,15 @@ bool PeerActor::takes(const LinkActor& link, bool mapped, MemoryKind kind, Need 
   return need == Need::bytes || (caps.words && (need == Need::word || !caps.executed_by_initiator));
 }
 
-LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds) noexcept {
+/// Links of the best kind that stands share the work: of those with credit the one that would be done first. Whoever is
+/// suspected takes none; whoever is on probation only when nobody else stands.
+LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::uint64_t bytes) noexcept {
+  LinkActor* chosen = nullptr;
+  LinkActor* on_trial = nullptr;
+  const links::LinkCaps* best = nullptr;
   for (const auto& link : links_) {
     const links::LinkCaps& caps = link->caps();
+    if (best != nullptr && caps.rank_of_choice != best->rank_of_choice) break;  // links_ has the best first
     if (!kinds.allows(caps.kind)) continue;
     const bool mapped = caps.needs_window && memory_.remotes.mapping(region) != nullptr;
     MemoryKind kind = MemoryKind::host;
@@ -145,9 +151,16 @@ LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds) noexcep
       if (known == known_.end()) continue;
       kind = known->second.kind;
     }
-    if (takes(*link, mapped, kind, need)) return link->has_credit() ? link.get() : nullptr;
+    if (!takes(*link, mapped, kind, need) || link->suspect()) continue;
+    const std::uint64_t size = std::min<std::uint64_t>(bytes, caps.chunk_bytes);
+    if (link->on_probation()) {
+      if (on_trial == nullptr && link->has_credit(size)) on_trial = link.get();
+      continue;
+    }
+    best = &caps;
+    if (link->has_credit(size) && (chosen == nullptr || link->backlog() < chosen->backlog())) chosen = link.get();
   }
-  return nullptr;
+  return best != nullptr ? chosen : on_trial;
 }
 
 const LinkActor* PeerActor::serving(bool mapped, MemoryKind kind, Need need) const noexcept {

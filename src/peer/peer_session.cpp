@@ -24,7 +24,7 @@ PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memo
       lease_(services.timing.lease),
       arrivals_(memory.order, services.loop.mailbox()) {
   for (const LinkChoice& choice : services.links) {
-    links_.push_back(std::make_unique<LinkActor>(*choice.factory, choice.id, services.tx_depth,
+    links_.push_back(std::make_unique<LinkActor>(services.loop, choice, services.timing, services.tx_depth,
                                                  static_cast<LinkActorEvents&>(*this)));
   }
 }
@@ -51,11 +51,6 @@ bool PeerActor::tombstoned(Incarnation incarnation) const noexcept {
 
 // ---- dialling ----
 
-void PeerActor::prewarm() {
-  prewarm_ = true;
-  want();
-}
-
 bool PeerActor::needed() const noexcept {
   // What was published is still owed to a rank that lives: a lost session is taken up again without the program's help.
   const bool owed = incarnation_ != 0 && !published_.empty();
@@ -71,13 +66,26 @@ bool PeerActor::reachable_by(const LinkActor& link) const noexcept {
   return link.caps().same_host_only ? !endpoints_.unix_name.empty() : !endpoints_.addresses.empty();
 }
 
-std::string PeerActor::address_for(const LinkActor& link) {
+/// The i-th link goes to the i-th address, over again when there are fewer. Addresses that would be no link's are tried
+/// in turn by those whose own one fails.
+std::string PeerActor::address_for(const LinkActor& link) const {
   if (link.caps().same_host_only) return endpoints_.unix_name;
-  return endpoints_.addresses[link.failures % endpoints_.addresses.size()];  // each in turn
+  const std::size_t all = endpoints_.addresses.size();
+  const std::size_t links = link.choice().siblings;
+  const std::size_t mine = link.choice().index % all;
+  const std::size_t others = links < all ? (all - mine + links - 1) / links : 1;
+  return endpoints_.addresses[mine + link.dials % others * links];
+}
+
+LinkActor* PeerActor::dialling() noexcept {
+  for (const auto& link : links_) {
+    if (link->dial) return link.get();
+  }
+  return nullptr;
 }
 
 void PeerActor::consider_dialling() {
-  if (stopping_ || dial_ || !needed()) return;
+  if (stopping_ || !needed()) return;
   if (!address_known_) {
     if (!watching_) {
       watching_ = true;
@@ -90,11 +98,14 @@ void PeerActor::consider_dialling() {
   const Instant now = services_.loop.now();
   Instant earliest = k_never;
   for (const auto& link : links_) {
+    // The first link makes the session; the others join it, each by itself, so that one whose path swallows everything
+    // holds up none of them.
+    if (!session_active_ && dialling() != nullptr) return;
     const bool down = link->state() == LinkActor::State::idle || link->state() == LinkActor::State::down;
-    if (!down || link->draining() || !reachable_by(*link)) continue;
+    if (!down || link->dial || link->draining() || !reachable_by(*link)) continue;
     if (link->next_dial <= now) {
       dial(*link);
-      return;
+      continue;
     }
     earliest = std::min(earliest, link->next_dial);
   }
@@ -120,6 +131,7 @@ void PeerActor::dial(LinkActor& link) {
   hello.executed_gen = link.executed().generation;
   hello.executed = link.executed().set;
   link.raise_generation(hello.link_gen);
+  link.dials += 1;
 
   Result<runtime::Address> address = link.caps().same_host_only
                                          ? Result<runtime::Address>(runtime::Address::abstract(address_for(link)))
@@ -131,45 +143,46 @@ void PeerActor::dial(LinkActor& link) {
     return;
   }
   log::debug("rank {} to {}: dialling {} at {}", services_.rank, rank_, description(hello.kind), address->text());
-  dial_ = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect,
-                                 static_cast<DialEvents&>(*this));
+  link.dial = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect,
+                                     static_cast<DialEvents&>(*this));
 }
 
 /// Puts a finished dial aside; it is inside its own event and goes with the next pump.
-void PeerActor::end_dial() {
-  if (!dial_) return;
-  over_dials_.push_back(std::move(dial_));
+void PeerActor::end_dial(LinkActor& link) {
+  if (!link.dial) return;
+  over_dials_.push_back(std::move(link.dial));
   pump_later();
 }
 
+void PeerActor::end_dials() {
+  for (const auto& link : links_) end_dial(*link);
+}
+
 void PeerActor::back_off(LinkActor& link, Duration at_least) {
-  const auto exponent = std::min<std::uint32_t>(link.failures, 10);
-  const Duration cap = std::min<Duration>(services_.timing.backoff * (1U << exponent), services_.timing.backoff_cap);
-  const Duration jittered{
-      static_cast<std::int64_t>(services_.loop.random().below(static_cast<std::uint64_t>(cap.count()) + 1))};
-  link.next_dial = services_.loop.now() + std::max(at_least, jittered);
+  const Duration wait =
+      link.health().backoff(services_.loop.now(), services_.timing, services_.loop.random(), best_up() != nullptr);
+  link.next_dial = services_.loop.now() + std::max(at_least, wait);
   pump_later();
   services_.loop.start_after(dial_tick_, Duration{});
 }
 
 void PeerActor::on_dial_failed(Dial& dial, const Error& error) {
-  if (dial_.get() != &dial) return;
   LinkActor* link = find(dial.hello().link_id);
+  if (link->dial.get() != &dial) return;
   connect_error_ = error;
   connect_error_.detail.rank = rank_;
   connect_error_.detail.link = link->id();
   link->last_error = connect_error_;
   link->note_failure(connect_error_);
-  link->failures += 1;
   log::debug("rank {} to {}: {}", services_.rank, rank_, connect_error_.message());
-  end_dial();
+  end_dial(*link);
   back_off(*link, services_.timing.backoff);
   end_unreachable();
 }
 
 void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
-  if (dial_.get() != &dial) return;
   LinkActor* link = find(dial.hello().link_id);
+  if (link->dial.get() != &dial) return;
   connect_error_ = Error(ErrorCode::handshake_failed, {.rank = rank_,
                                                        .link = link->id(),
                                                        .stage = Stage::handshake,
@@ -178,7 +191,7 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
   if (reject.reason != wire::RejectReason::duplicate_dial) link->last_error = connect_error_;
   log::debug("rank {} to {}: refuses our hello for link {}, reason {}", services_.rank, rank_, link->id(),
              static_cast<int>(reject.reason));
-  end_dial();
+  end_dial(*link);
   Duration at_least = services_.timing.backoff;
   switch (reject.reason) {
     case wire::RejectReason::duplicate_dial:
@@ -232,15 +245,14 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
       break;
   }
   if (reject.reason != wire::RejectReason::duplicate_dial) link->note_failure(connect_error_);
-  link->failures += 1;
   back_off(*link, at_least);
   end_unreachable();
 }
 
 void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
-  if (dial_.get() != &dial) return;  // given up meanwhile: the peer sees the connection end
   const wire::Hello& hello = dial.hello();
   LinkActor* link = find(hello.link_id);
+  if (link->dial.get() != &dial) return;  // given up meanwhile: the peer sees the connection end
   if (welcome.peer_id != hello.target_peer_id || welcome.incarnation != hello.target_incarnation ||
       welcome.rank != rank_ || welcome.link_gen != hello.link_gen || welcome.session == 0 ||
       (session_active_ && welcome.session != session_) || welcome.session < session_) {
@@ -253,7 +265,7 @@ void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
   }
   auto stream = dial.take_stream();
   const LinkGen generation = hello.link_gen;
-  end_dial();
+  end_dial(*link);
   if (incarnation_ != 0 && incarnation_ != welcome.incarnation) {
     end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::handshake}), Over::replaced);
   }
@@ -284,7 +296,9 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
   accept = false;
   reject.session = session_active_ ? session_ : 0;
   // When both dial, the lower peer id's dial stays; one that is not even connected gives way.
-  const bool ours_stays = dial_ && dial_->greeted() && services_.peer_id < hello.peer_id;
+  const auto stays = [&](const LinkActor* dialler) {
+    return dialler != nullptr && dialler->dial && dialler->dial->greeted() && services_.peer_id < hello.peer_id;
+  };
   if (stopping_) return wire::RejectReason::shutting_down;
   if (tombstoned(hello.incarnation)) return wire::RejectReason::dead;
   const LinkActor* link = find(hello.link_id);
@@ -294,8 +308,9 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
     // A new life, whose first hello may cross ours to it. One that joins has accepted a hello of ours, and only its
     // welcome is still on the way: the session is the one that it names.
     if (hello.join != 0 && hello.session == 0) return wire::RejectReason::dead;
-    const bool crosses = hello.join != 0 ? dial_ && dial_->hello().link_id == hello.link_id : incarnation_ == 0;
-    if (crosses && ours_stays) return wire::RejectReason::duplicate_dial;
+    if (hello.join != 0 ? stays(link) : incarnation_ == 0 && stays(dialling())) {
+      return wire::RejectReason::duplicate_dial;
+    }
     accept = true;
     return {};
   }
@@ -303,11 +318,11 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
     reject.session = session_;
     if (!session_active_ || hello.session > session_) return wire::RejectReason::dead;
     if (hello.session < session_) return wire::RejectReason::old_session;
-    if (ours_stays && dial_->hello().link_id == hello.link_id) return wire::RejectReason::duplicate_dial;
+    if (stays(link)) return wire::RejectReason::duplicate_dial;
     if (hello.link_gen <= link->last_open()) return wire::RejectReason::old_generation;
   } else if (session_active_ && hello.session < session_) {
     return wire::RejectReason::duplicate_dial;  // sent before it knew of our session
-  } else if (!session_active_ && ours_stays) {
+  } else if (!session_active_ && stays(dialling())) {
     return wire::RejectReason::duplicate_dial;
   }
   accept = true;
@@ -334,9 +349,9 @@ void PeerActor::accept(Greeting& greeting, const wire::Hello& hello) {
   } else if (hello.join == 0 && session_active_) {
     end_session(Error(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake}), Over::session);
   }
-  const bool gives_way = hello.join == 0 && !session_active_;
-  if (dial_ && (dial_->hello().link_id == hello.link_id || gives_way)) end_dial();
   LinkActor& link = *find(hello.link_id);
+  const bool gives_way = hello.join == 0 && !session_active_;
+  gives_way ? end_dials() : end_dial(link);
   link.fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link.id(), .stage = Stage::handshake}));
   const LinkGen generation = std::max(hello.link_gen, link.last_open() + 1);
   if (generation != hello.link_gen) {

@@ -45,13 +45,30 @@ void PeerActor::run() {
   settle_order();
   tell_ends();
   act_on_control();
+  if (suspects_due_) fence_suspects();
+  serve_connects();
   if (exchange_ready_) serve_exchanges();
   flush_control();
   if (control_.empty()) publish();
-  std::size_t posted = 0;
-  while (posted < k_chunks_a_turn && (post_returned() || post_ready())) posted += 1;
+  post_turn();
   finish_orders();
-  if (posted == k_chunks_a_turn) pump_later();
+}
+
+/// What came back first, then small operations up to their budget, then bulk; then small ones again, if bulk has no use
+/// for the rest of the turn.
+void PeerActor::post_turn() {
+  std::uint64_t small_bytes = 0;
+  for (std::size_t posted = 0; posted < k_chunks_a_turn; ++posted) {
+    if (post_returned()) continue;
+    if (small_bytes < k_small_bytes_a_turn) {
+      if (const std::uint64_t bytes = post_ready(small_); bytes > 0) {
+        small_bytes += bytes;
+        continue;
+      }
+    }
+    if (post_ready(bulk_) == 0 && post_ready(small_) == 0) return;
+  }
+  pump_later();
 }
 
 namespace {
@@ -66,11 +83,13 @@ RegionKey region_of(const Operation& operation, const Chunk& chunk) noexcept {
 bool PeerActor::post_returned() {
   // Nobody has credit, as often when a program has posted many atomics: looking at each of them would be in vain.
   if (std::none_of(links_.begin(), links_.end(), [](const auto& link) { return link->has_credit(); })) return false;
+  const Instant now = services_.loop.now();
   // The first that can go, so that one whose region no link reaches yet does not hold up the others.
   for (std::size_t i = 0; i < returned_.size(); ++i) {
     const Returned item = returned_[i];
-    LinkActor* link =
-        choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk), item.operation->links);
+    if (item.due > now) continue;
+    LinkActor* link = choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk),
+                             item.operation->links, item.chunk.bytes);
     if (link == nullptr || !number_atomic(*item.operation, *link)) continue;
     const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = returned_.erase(place);
@@ -84,18 +103,19 @@ bool PeerActor::post_returned() {
   return false;
 }
 
-bool PeerActor::post_ready() {
+std::uint64_t PeerActor::post_ready(Ready& ready) {
   // The first that can go; those whose link has no credit keep their turn.
-  for (std::size_t looked = 0; looked < ready_count_; ++looked) {
-    Operation* operation = ready_.pop_front();
+  for (std::size_t looked = 0; looked < ready.count; ++looked) {
+    Operation* operation = ready.list.pop_front();
     if (skip_finished_entries(*operation)) {  // nothing but empty entries
-      ready_count_ -= 1;
+      ready.count -= 1;
       settle(*operation);
-      return true;
+      return 1;
     }
-    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes, operation->links);
+    const std::uint64_t most = operation->small ? k_small_bytes : services_.chunk_bytes;
+    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes, operation->links, most);
     if (link == nullptr) {
-      ready_.push_back(*operation);
+      ready.list.push_back(*operation);
       continue;
     }
     const Cursor before = operation->cut;
@@ -104,29 +124,34 @@ bool PeerActor::post_ready() {
     // Round robin among operations, so that a long one does not hold up short ones. `operation` may end inside start().
     const bool more = !operation->all_cut();
     if (more) {
-      ready_.push_back(*operation);
+      ready.list.push_back(*operation);
     } else {
-      ready_count_ -= 1;
+      ready.count -= 1;
     }
-    if (link->start(*operation, chunk) != links::Answer::busy) return true;
+    if (link->start(*operation, chunk) != links::Answer::busy) return chunk.bytes;
     operation->cut = before;
     operation->chunks -= 1;
+    operation->cut_bytes -= chunk.bytes;
     static_cast<ListNode<ReadyTag>&>(*operation).unlink();
-    ready_.push_front(*operation);
-    if (!more) ready_count_ += 1;
-    return true;  // its link is blocked now, so this does not come again; another kind's operation may go
+    ready.list.push_front(*operation);
+    if (!more) ready.count += 1;
+    return chunk.bytes;  // its link is blocked now, so this does not come again; another kind's operation may go
   }
-  return false;
+  return 0;
 }
 
 void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd how,
                                const Error& error) {
   pump_if_waiting();
+  if (link.choice().siblings > 1 && !compare_tick_.active()) {
+    services_.loop.start_after(compare_tick_, k_compare_period);
+  }
   const bool atomic = operation.kind == Operation::Kind::atomic;
   if (atomic && judge_atomic(operation, how, error) == Verdict::again) how = AttemptEnd::not_executed;
   switch (how) {
     case AttemptEnd::executed:
       operation.executed_bytes += chunk.bytes;
+      if (!chunk.word) operation.written.add(chunk.at, chunk.at + chunk.bytes);
       operation.signal_done = operation.signal_done || chunk.word;
       break;
     case AttemptEnd::refused: {
@@ -140,9 +165,8 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
     }
     case AttemptEnd::not_executed:
       if (!operation.ending) {
-        Chunk again = chunk;
-        again.attempt = static_cast<std::uint8_t>(std::min<int>(chunk.attempt + 1, 255));
-        return_chunk(operation, again);
+        if (error.code == ErrorCode::link_failed) return try_again(link, operation, chunk, error);
+        return_chunk(operation, chunk);  // an atomic is asked again; nothing broke
         pump_later();
         return;
       }

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <hixl/result.hpp>
+#include <hixl/failover.hpp>
 #include <hixl/inspect.hpp>
+#include <hixl/result.hpp>
 
 #include "links/link.hpp"
 #include "peer/address_book.hpp"
@@ -28,6 +29,9 @@ class PeerListener {
   virtual void on_group_answer(PeerLife from, const wire::GroupAnswer& message) = 0;
   /// Whether this rank is in the group of that name now.
   [[nodiscard]] virtual bool has_group(std::uint64_t name) const noexcept = 0;
+  /// A piece's retries are used up, and the options have a hook: its answer, `fail` if it threw. `piece.user_data` is
+  /// filled in by who knows it.
+  [[nodiscard]] virtual Degrade on_degrade(FailedPiece piece, const Operation& operation) = 0;
   /// A life of the rank is over for us: died, left, replaced (life), or its lease ended (session).
   virtual void on_peer_down(PeerLife who, PeerEnd end, const Error& why) = 0;
   /// A peer proved that it shares this host (or no longer does).
@@ -37,10 +41,13 @@ class PeerListener {
   ~PeerListener() = default;
 };
 
-/// One link kind that this runtime may use. `index` numbers links of one kind.
+/// One link that this runtime may have to each peer.
 struct LinkChoice {
   links::LinkFactory* factory = nullptr;
   LinkId id = 0;
+  std::uint32_t index = 0;          ///< among those of its kind
+  std::uint32_t siblings = 1;       ///< how many of its kind there are, itself included
+  std::uint64_t max_bandwidth = 0;  ///< bytes a second; 0: no limit
 };
 
 /// A kind that this runtime does not use, and why.
@@ -61,6 +68,7 @@ struct PeerServices {
   std::vector<LinkKindOff> kinds_off{};  ///< for those who look inside
   bool kind_forced = false;              ///< the options name exactly one kind
   Timing timing{};
+  RetryPolicy retry{};
   PeerId peer_id{};
   Incarnation incarnation = 0;
   Rank rank = 0;

@@ -285,9 +285,9 @@ TEST_CASE("P31 P32 F187 addresses that cannot be had say which and why") {
   CHECK(start("fe80::1").code == ErrorCode::address_scope);
   CHECK(start("::1%lo").code == ErrorCode::address_scope);
   CHECK(start("fe80::1%no-such-if").detail.os_error == ENODEV);
-  CHECK(start("127.0.0.1:80").code == ErrorCode::invalid_argument);
+  CHECK(start("127.0.0.1:80x").code == ErrorCode::invalid_argument);
   CHECK(start("127.0.0.1", "0.0.0.0").code == ErrorCode::invalid_argument);
-  CHECK(start("127.0.0.1", "host:80").code == ErrorCode::invalid_argument);
+  CHECK(start("127.0.0.1", "host:70000").code == ErrorCode::invalid_argument);
   CHECK(start("127.0.0.1", std::string(252, 'a')).code == ErrorCode::invalid_argument);
   const Error mixed = start("127.0.0.1", "fd00::7");
   CHECK(mixed.code == ErrorCode::family_mismatch);

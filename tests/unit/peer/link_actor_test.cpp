@@ -34,7 +34,7 @@ struct Bench final : LinkActorEvents {
     ErrorCode code;
   };
   explicit Bench(const links::LinkCaps& caps = {}, std::uint32_t depth = k_depth)
-      : factory(caps), actor(factory, k_link, depth, *this) {}
+      : factory(caps), actor(loop, {.factory = &factory, .id = k_link}, timing, depth, *this) {}
 
   void on_attempt_end(LinkActor&, Operation& operation, const Chunk& chunk, AttemptEnd how,
                       const Error& error) override {
@@ -46,6 +46,8 @@ struct Bench final : LinkActorEvents {
   void on_link_credit(LinkActor&) override { credits += 1; }
   void on_link_control(LinkActor&, const wire::FrameHeader&, ConstBytes) override { controls += 1; }
   void on_link_attached(LinkActor&, RegionKey, const Result<void>&) override {}
+  void on_link_quiet(LinkActor&) override { quiets += 1; }
+  void on_link_suspect(LinkActor&) override { suspects += 1; }
 
   FakeLink& open(LinkGen generation) {
     const links::LinkServices services{.loop = loop, .regions = *regions, .remotes = remotes, .signals = *signals};
@@ -78,10 +80,11 @@ struct Bench final : LinkActorEvents {
   std::unique_ptr<memory::SignalPage> signals{*memory::SignalPage::create()};
   memory::RemoteTable remotes{4};
   FakeFactory factory;
+  Timing timing;
   LinkActor actor;
   std::vector<End> ends;
   std::function<void(Operation&, AttemptEnd)> on_end;
-  int ups = 0, downs = 0, credits = 0, controls = 0;
+  int ups = 0, downs = 0, credits = 0, controls = 0, quiets = 0, suspects = 0;
 };
 
 struct Transfer {
@@ -163,15 +166,21 @@ TEST_CASE("bytes in flight are capped beside the number of attempts") {
   Transfer put(TransferVerb::put, 64U << 20U);
   FakeLink& link = bench.up(1);
   std::uint64_t inflight = 0;
-  while (bench.actor.has_credit()) {
-    const Chunk chunk = cut_chunk(put.operation, 1U << 20U, 1);
+  constexpr std::uint64_t k_chunk = 1U << 20U;
+  while (bench.actor.has_credit(k_chunk)) {
+    const Chunk chunk = cut_chunk(put.operation, k_chunk, 1);
     REQUIRE(bench.actor.start(put.operation, chunk) == Answer::posted);
     inflight += chunk.bytes;
   }
-  CHECK(inflight == k_inflight_bytes_max);
+  CHECK(inflight <= k_inflight_bytes_max - k_small_reserve_bytes);
+  CHECK(inflight + k_chunk > k_inflight_bytes_max - k_small_reserve_bytes);
+  // What is left is for small ones.
+  Transfer small;
+  CHECK(bench.actor.has_credit(k_small_bytes));
+  CHECK(bench.actor.start(small.operation, cut_chunk(small.operation, 100, 1)) == Answer::posted);
   link.complete(link.posts.front().cookie);
   link.events.on_completions();
-  CHECK(bench.actor.has_credit());
+  CHECK(bench.actor.has_credit(k_chunk));
 }
 
 TEST_CASE("a chunk that is done at once ends inside start()") {

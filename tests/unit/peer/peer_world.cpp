@@ -28,8 +28,21 @@ Life::Life(PeerWorld& in, Rank own, bool fabric_too)
   if (fabric_too) factories.push_back(links::make_sim_factory(in.fabric));
   factories.push_back(links::make_tcp_factory());
   for (std::size_t i = 0; i < factories.size(); ++i) {
-    services->links.push_back({factories[i].get(), static_cast<LinkId>(10 + i)});
+    const bool tcp = factories[i]->caps().kind == LinkKind::tcp;
+    const std::uint32_t siblings = tcp ? in.pool.tcp_links : 1;
+    for (std::uint32_t index = 0; index < siblings; ++index) {
+      const auto& limits = in.pool.max_bandwidth;
+      services->links.push_back({.factory = factories[i].get(),
+                                 .id = static_cast<LinkId>(10 + i + index),
+                                 .index = index,
+                                 .siblings = siblings,
+                                 .max_bandwidth = tcp && index < limits.size() ? limits[index] : 0});
+    }
   }
+  services->retry = in.pool.retry;
+  // Only that there is one counts: we are asked (on_degrade).
+  if (in.pool.ask) services->retry.degrade.function = [](void*, const FailedPiece&) { return Degrade::fail; };
+  services->timing.stall = in.pool.stall;
   services->peer_id = {.high = 7, .low = own + 1U};
   services->incarnation = random.identity();
   services->rank = own;
@@ -146,6 +159,7 @@ void Life::on_operation_end(Operation& operation, const Result<void>& result) {
   if (!result) job.error = result.error();
   job.code = job.error.code;
   job.before = operation.atomic.before;
+  job.written = operation.written.list();
   job.ended_at = world.world.now();
   job.order = ++ends;
   if (on_end) on_end(job);

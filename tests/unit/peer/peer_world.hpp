@@ -31,6 +31,15 @@ constexpr std::size_t k_memory_bytes = 1U << 20U;
 
 class PeerWorld;
 
+/// The tcp links of each pair.
+struct Pool {
+  std::uint32_t tcp_links = 1;
+  std::vector<std::uint64_t> max_bandwidth{};  ///< of the i-th; 0, or behind the end: no limit
+  RetryPolicy retry{};
+  bool ask = false;  ///< Life::degrade
+  Duration stall = milliseconds(200);
+};
+
 /// A process's port that counts how often it connects.
 class CountingPort final : public runtime::EventPort {
  public:
@@ -63,6 +72,7 @@ struct Job {
   Instant ended_at{};
   std::uint64_t order = 0;   ///< among all ends of this rank
   std::uint64_t before = 0;  ///< an atomic's answer
+  std::array<ByteRange, k_written_ranges> written{};
   [[nodiscard]] bool ended() const { return ends > 0; }
 };
 
@@ -142,11 +152,13 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   std::set<std::uint64_t> groups;
   std::map<Rank, AddressWatcher*> watchers;
   std::function<void(Job&)> on_end;
+  std::function<Degrade(const FailedPiece&)> degrade = [](const FailedPiece&) { return Degrade::next_link; };
   std::uint64_t ends = 0;
 
  private:
   friend class PeerWorld;
   void on_operation_end(Operation& operation, const Result<void>& result) override;
+  Degrade on_degrade(FailedPiece piece, const Operation&) override { return degrade(piece); }
   void on_barrier(PeerLife, const wire::Barrier&) override {}
   void on_group_join(PeerLife, const wire::GroupJoin&) override {}
   void on_group_answer(PeerLife, const wire::GroupAnswer&) override {}
@@ -161,8 +173,9 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
 class PeerWorld {
  public:
   /// `vacant`: further ranks of which the book knows nobody, for strangers to play.
-  explicit PeerWorld(std::uint64_t seed, std::size_t ranks = 2, bool fabric_too = false, std::size_t vacant = 0)
-      : world(seed), fabric(world), with_fabric(fabric_too) {
+  explicit PeerWorld(std::uint64_t seed, std::size_t ranks = 2, bool fabric_too = false, std::size_t vacant = 0,
+                     const Pool& pooled = {})
+      : world(seed), fabric(world), with_fabric(fabric_too), pool(pooled) {
     lives.resize(ranks + vacant);
     for (Rank rank = 0; rank < ranks; ++rank) born(rank);
   }
@@ -209,6 +222,7 @@ class PeerWorld {
   runtime::VirtualWorld world;
   links::SimFabric fabric;
   bool with_fabric;
+  Pool pool;
   bool book_open = true;  ///< false: changes are not told
   std::vector<std::unique_ptr<Life>> lives;
   std::vector<std::unique_ptr<Life>> dead;
