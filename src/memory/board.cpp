@@ -8,20 +8,22 @@
 namespace hixl::memory {
 namespace {
 
-using Entry = std::atomic<std::uint32_t>;
-static_assert(Entry::is_always_lock_free, "entries are shared between processes");
+using GenerationWord = std::atomic<std::uint32_t>;
+static_assert(GenerationWord::is_always_lock_free, "entries are shared between processes");
 
-Entry& entry(std::byte* data, std::uint32_t id) noexcept { return reinterpret_cast<Entry*>(data)[id]; }
+GenerationWord& entry(std::byte* data, std::uint32_t id) noexcept {
+  return reinterpret_cast<GenerationWord*>(data)[id];
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Board>> Board::create(std::uint32_t regions_max) {
-  auto window = Window::create(std::size_t{regions_max} * sizeof(Entry), "board");
+  auto window = Window::create(std::size_t{regions_max} * sizeof(GenerationWord), "board");
   if (!window) return fail(window.error());
   std::unique_ptr<Board> board(new Board);
   board->window_ = std::move(*window);
   board->regions_max_ = regions_max;
-  for (std::uint32_t id = 0; id < regions_max; ++id) new (&entry(board->window_->data(), id)) Entry(0);
+  for (std::uint32_t id = 0; id < regions_max; ++id) new (&entry(board->window_->data(), id)) GenerationWord(0);
   return board;
 }
 
@@ -40,7 +42,7 @@ std::uint32_t Board::generation(std::uint32_t id) const noexcept {
 }
 
 Result<std::unique_ptr<BoardView>> BoardView::map(int fd, std::uint32_t regions_max) {
-  auto window = MappedWindow::map(fd, std::size_t{regions_max} * sizeof(Entry), false);
+  auto window = MappedWindow::map(fd, std::size_t{regions_max} * sizeof(GenerationWord), false);
   if (!window) return fail(window.error());
   std::unique_ptr<BoardView> view(new BoardView);
   view->window_ = std::move(*window);

@@ -18,7 +18,7 @@ namespace hixl::memory {
 namespace {
 
 /// Bytes of a device that the CPU cannot address pass through the stack, a page at a time, as in device.cpp.
-constexpr std::size_t k_bounce_bytes = 4096;
+constexpr std::size_t k_staged_bytes = 4096;
 
 /// Whether one byte of a process can be read now.
 bool readable(pid_t pid, void* address) noexcept {
@@ -58,7 +58,7 @@ ForeignMemory::Moved ForeignMemory::move(Direction direction, Device& local,
 
 ForeignMemory::Moved ForeignMemory::move_bounced(Direction direction, Device& local,
                                                  const ForeignSegment& segment) const noexcept {
-  std::array<std::byte, k_bounce_bytes> bounce;
+  std::array<std::byte, k_staged_bytes> bounce;
   for (std::uint32_t offset = 0; offset < segment.bytes;) {
     const auto bytes = static_cast<std::uint32_t>(std::min<std::size_t>(segment.bytes - offset, bounce.size()));
     const ForeignSegment piece{bounce.data(), segment.address + offset, bytes};

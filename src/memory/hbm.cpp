@@ -20,7 +20,7 @@ namespace hixl::memory {
 namespace {
 
 /// As windows do: page tables and their kin are charged too.
-constexpr std::size_t k_overhead_divisor = 256;
+constexpr std::size_t k_hbm_overhead_divisor = 256;
 
 std::byte* map(std::size_t size, int protection) noexcept {
   void* data = mmap(nullptr, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -49,7 +49,7 @@ Result<std::unique_ptr<HbmBlock>> HbmHeap::allocate(std::size_t size, bool spill
   const std::size_t bytes = (size + HbmBlock::page_bytes() - 1) / HbmBlock::page_bytes() * HbmBlock::page_bytes();
   detail.length = bytes;
   if (const std::uint64_t available = available_bytes();
-      bytes > available || bytes / k_overhead_divisor > available - bytes) {
+      bytes > available || bytes / k_hbm_overhead_divisor > available - bytes) {
     detail.limit = available;
     return fail(ErrorCode::no_memory, detail);
   }

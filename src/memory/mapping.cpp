@@ -23,7 +23,7 @@
 namespace hixl::memory {
 namespace {
 
-std::uint64_t number(const void* data) noexcept { return reinterpret_cast<std::uint64_t>(data); }
+std::uint64_t address_of(const void* data) noexcept { return reinterpret_cast<std::uint64_t>(data); }
 
 struct Mapping {
   std::uint64_t begin = 0;
@@ -116,8 +116,8 @@ bool is_there(std::uint64_t address) noexcept {
 bool is_mapped(const void* data, std::size_t size) noexcept {
   // With MS_ASYNC the kernel walks its list of mappings and does nothing else (msync(2): ENOMEM for a hole).
   const std::uint64_t page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t begin = number(data) & ~(page - 1);
-  const std::uint64_t bytes = number(data) - begin + size;
+  const std::uint64_t begin = address_of(data) & ~(page - 1);
+  const std::uint64_t bytes = address_of(data) - begin + size;
   errno = ENOMEM;
   // The kernel rounds the length up without looking for a wrap; nothing is mapped in the last page anyway.
   if (bytes > std::numeric_limits<std::uint64_t>::max() - page) return false;
@@ -125,13 +125,13 @@ bool is_mapped(const void* data, std::size_t size) noexcept {
 }
 
 Result<Protection> protection_of(const void* data, std::size_t size) {
-  const ErrorDetail detail{.stage = Stage::memory, .os_error = ENOMEM, .address = number(data), .length = size};
+  const ErrorDetail detail{.stage = Stage::memory, .os_error = ENOMEM, .address = address_of(data), .length = size};
   if (!is_mapped(data, size)) return fail(ErrorCode::memory_unmapped, detail);
   const Maps maps;
   if (maps.fd() < 0) return Protection{.readable = true, .writable = true};  // nobody to ask; mapped it is
   Protection protection{.readable = true, .writable = true};
-  const std::uint64_t end = number(data) + size;
-  for (std::uint64_t at = number(data); at < end;) {
+  const std::uint64_t end = address_of(data) + size;
+  for (std::uint64_t at = address_of(data); at < end;) {
     const auto mapping = find(maps, at);
     if (!mapping) return fail(ErrorCode::memory_unmapped, detail);
     protection.readable = protection.readable && mapping->readable;

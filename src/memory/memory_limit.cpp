@@ -26,7 +26,7 @@ std::string text_of(const std::string& path) {
 }
 
 /// The number at the start of `text` after blanks; nothing for "max" or an absent file.
-std::optional<std::uint64_t> number(std::string_view text) {
+std::optional<std::uint64_t> number_in(std::string_view text) {
   text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -38,7 +38,7 @@ std::optional<std::uint64_t> number(std::string_view text) {
 std::optional<std::uint64_t> field(const std::string& text, std::string_view name) {
   for (std::size_t at = 0; at < text.size();) {
     const std::string_view line(text.data() + at, std::min(text.find('\n', at), text.size()) - at);
-    if (line.starts_with(name)) return number(line.substr(name.size()));
+    if (line.starts_with(name)) return number_in(line.substr(name.size()));
     at += line.size() + 1;
   }
   return std::nullopt;
@@ -53,9 +53,9 @@ constexpr GroupFiles k_version1{"/memory.limit_in_bytes", "/memory.usage_in_byte
 constexpr GroupFiles k_version2{"/memory.max", "/memory.current", "inactive_file "};
 
 std::uint64_t left_in(const std::string& directory, const GroupFiles& files) {
-  const auto limit = number(text_of(directory + files.limit));
+  const auto limit = number_in(text_of(directory + files.limit));
   if (!limit) return k_unlimited;
-  const std::uint64_t usage = number(text_of(directory + files.usage)).value_or(0);
+  const std::uint64_t usage = number_in(text_of(directory + files.usage)).value_or(0);
   const std::uint64_t cache = field(text_of(directory + "/memory.stat"), files.reclaimable).value_or(0);
   const std::uint64_t held = usage - std::min(usage, cache);
   return *limit - std::min(*limit, held);

@@ -11,7 +11,7 @@
 namespace hixl::memory {
 namespace {
 
-std::uintptr_t number(const std::byte* data) noexcept { return reinterpret_cast<std::uintptr_t>(data); }
+std::uintptr_t base_of(const std::byte* data) noexcept { return reinterpret_cast<std::uintptr_t>(data); }
 
 }  // namespace
 
@@ -55,23 +55,23 @@ std::uint32_t RegionWindows::adopt(std::unique_ptr<HbmBlock> block) {
 std::uint32_t RegionWindows::adopt(Record record) {
   if (last_id_ == std::numeric_limits<std::uint32_t>::max()) return 0;
   const std::uint32_t id = ++last_id_;
-  ids_by_base_[number(record.data())] = id;
+  ids_by_base_[base_of(record.data())] = id;
   records_[id] = std::move(record);
   return id;
 }
 
 RegionWindows::Home RegionWindows::home_of(const std::byte* data, std::size_t size) const {
-  auto next = ids_by_base_.upper_bound(number(data));
+  auto next = ids_by_base_.upper_bound(base_of(data));
   if (next == ids_by_base_.begin()) return {};
   const auto& [base, id] = *std::prev(next);
   const Record& record = records_.at(id);
-  const std::uint64_t offset = number(data) - base;
+  const std::uint64_t offset = base_of(data) - base;
   if (offset > record.size() || size > record.size() - offset) return {};
   return {.id = id, .offset = offset, .held = record.held, .device = record.block.get()};
 }
 
 bool RegionWindows::touches_block(const std::byte* data, std::size_t size) const {
-  const std::uintptr_t first = number(data);
+  const std::uintptr_t first = base_of(data);
   const std::uintptr_t last = first + std::min<std::uintptr_t>(size, ~first);
   for (auto next = ids_by_base_.upper_bound(last); next != ids_by_base_.begin();) {
     --next;
@@ -91,7 +91,7 @@ LeavingWindow RegionWindows::leave(std::uint32_t id, bool hold) {
   record.held = record.held || hold;
   --record.regions;
   if (record.regions > 0 || record.held) return {};
-  ids_by_base_.erase(number(record.data()));
+  ids_by_base_.erase(base_of(record.data()));
   const bool mapped_by_peers = record.window != nullptr;
   LeavingWindow leaving(mapped_by_peers ? id : 0, std::move(record.window), std::move(record.block));
   records_.erase(found);

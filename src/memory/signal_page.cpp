@@ -29,7 +29,7 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free, "shared between p
 PageLayout& layout(std::byte* data) noexcept { return *reinterpret_cast<PageLayout*>(data); }
 
 /// Looks between two readings of the clock: some 100 ns of pauses, against 20 ns for the clock.
-constexpr int k_looks_per_clock_reading = 8;
+constexpr int k_signal_looks_per_reading = 8;
 
 void sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::nanoseconds time) noexcept {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
@@ -69,7 +69,7 @@ Result<std::uint64_t> SignalPage::wait(Device& device, const std::byte* word, Co
   const auto start = Clock::now();
   std::uint64_t seen = load_word(device, word);
   while (!holds(seen, compare, value) && Clock::now() - start < std::min(spin, timeout)) {
-    for (int look = 0; look < k_looks_per_clock_reading && !holds(seen, compare, value); ++look) {
+    for (int look = 0; look < k_signal_looks_per_reading && !holds(seen, compare, value); ++look) {
       _mm_pause();
       seen = load_word(device, word);
     }

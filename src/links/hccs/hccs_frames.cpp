@@ -9,7 +9,7 @@ namespace hixl::links {
 namespace {
 
 /// Board, lane page, signal page, process.
-constexpr std::size_t k_offer_fds = 4;
+constexpr std::size_t k_hccs_offer_fds = 4;
 
 }  // namespace
 
@@ -17,8 +17,8 @@ bool HccsLink::send_order(const Order& order) {
   switch (order.type) {
     case wire::FrameType::hccs_offer: {
       memory::Board& board = services_.regions.board();
-      const std::array<int, k_offer_fds> fds{board.window().read_only_fd(), door_->window().fd(),
-                                             services_.signals.window().fd(), own_process_.get()};
+      const std::array<int, k_hccs_offer_fds> fds{board.window().read_only_fd(), door_->window().fd(),
+                                                  services_.signals.window().fd(), own_process_.get()};
       return send_own(order.type, wire::HccsOffer{challenge_, board.regions_max()}, fds);
     }
     case wire::FrameType::hccs_ready:
@@ -37,7 +37,7 @@ bool HccsLink::send_order(const Order& order) {
 
 Result<void> HccsLink::on_offer(ConstBytes body, std::vector<runtime::Fd>& fds) {
   wire::HccsOffer offer;
-  if (!decode_body(body, offer) || fds.size() != k_offer_fds) return malformed(Stage::handshake);
+  if (!decode_body(body, offer) || fds.size() != k_hccs_offer_fds) return malformed(Stage::handshake);
   const runtime::Fd& signals = fds[2];
   auto lane = open_lane({offer.challenge, offer.regions_max, fds[0], fds[1], fds[3]});
   if (!lane) return fail(lane.error());

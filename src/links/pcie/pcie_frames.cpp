@@ -12,7 +12,7 @@ namespace hixl::links {
 namespace {
 
 /// Board, lane page, process.
-constexpr std::size_t k_offer_fds = 3;
+constexpr std::size_t k_pcie_offer_fds = 3;
 
 /// What usually stands behind a refusal, for whoever reads the log.
 const char* hint(std::int32_t os_error) noexcept {
@@ -34,7 +34,8 @@ bool PcieLink::send_order(const Order& order) {
   switch (order.type) {
     case wire::FrameType::pcie_offer: {
       memory::Board& board = services_.regions.board();
-      const std::array<int, k_offer_fds> fds{board.window().read_only_fd(), door_->window().fd(), own_process_.get()};
+      const std::array<int, k_pcie_offer_fds> fds{board.window().read_only_fd(), door_->window().fd(),
+                                                  own_process_.get()};
       const auto address = reinterpret_cast<std::uint64_t>(&words_);
       return send_own(order.type, wire::PcieOffer{challenge_, board.regions_max(), address}, fds);
     }
@@ -50,7 +51,7 @@ bool PcieLink::send_order(const Order& order) {
 
 Result<void> PcieLink::on_offer(ConstBytes body, std::vector<runtime::Fd>& fds) {
   wire::PcieOffer offer;
-  if (!decode_body(body, offer) || fds.size() != k_offer_fds) return malformed(Stage::handshake);
+  if (!decode_body(body, offer) || fds.size() != k_pcie_offer_fds) return malformed(Stage::handshake);
   auto lane = open_lane({offer.challenge, offer.regions_max, fds[0], fds[1], fds[2]});
   if (!lane) return fail(lane.error());
   if (const Result<void> found = find_process(fds[2].get()); !found) return found;
