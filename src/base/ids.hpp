@@ -17,6 +17,7 @@ struct PeerId {
 };
 
 using Incarnation = std::uint64_t;  ///< random, new at each start of a runtime; 0 means none
+using Birth = std::uint64_t;        ///< orders the lives of one rank: given with the claim of the rank; 0 means none
 using SessionId = std::uint32_t;    ///< rises on each accepted handshake between two incarnations; 0 means none
 using LinkId = std::uint16_t;       ///< index of a link within a peer
 using LinkGen = std::uint32_t;      ///< rises on every reconnect and on every fence; starts at 1

@@ -52,6 +52,8 @@ struct Parts {
   std::vector<std::unique_ptr<links::LinkFactory>> factories;  ///< empty: made by the options
   bool hosted = false;
   std::uint32_t atomic_window = links::k_atomic_window;
+  /// Wall clock at the start (µs): see wire::StoreClaim::born. 0: the rendezvous counts.
+  Birth born = 0;
 };
 
 class Core final : private peer::PeerListener,

@@ -203,15 +203,21 @@ Result<void> Core::listen() {
 
 void Core::start_joining() {
   if (!membership_) {
+    services_->birth = 1;  // nobody can be dialled, and nobody knows where we are
     finish_joined({});
     return;
   }
-  membership_->join(
-      {.world_size = options_.world_size, .job = group::job_number(options_.job), .endpoints = endpoints_},
-      loop_->port().now() + options_.connect_timeout);
+  membership_->join({.world_size = options_.world_size,
+                     .job = group::job_number(options_.job),
+                     .born = parts_.born,
+                     .endpoints = endpoints_},
+                    loop_->port().now() + options_.connect_timeout);
 }
 
-void Core::on_joined(const Result<void>& result) { finish_joined(result); }
+void Core::on_joined(const Result<void>& result) {
+  services_->birth = membership_->birth();
+  finish_joined(result);
+}
 
 void Core::finish_joined(const Result<void>& result) {
   if (!joined_pending_) return;

@@ -4,6 +4,7 @@
 #include <hixl/runtime.hpp>
 
 #include <algorithm>
+#include <chrono>
 
 #include "core/core.hpp"
 #include "core/group_state.hpp"
@@ -16,6 +17,17 @@ class Runtime::State {
   explicit State(std::unique_ptr<core::Core> c) : core(std::move(c)) {}
   std::unique_ptr<core::Core> core;
 };
+
+namespace {
+
+/// Microseconds of the wall clock, which is all that orders two lives of a rank when their rendezvous forgot the first.
+Birth wall_clock() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<Birth>(
+      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count(), 0));
+}
+
+}  // namespace
 
 Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
@@ -33,7 +45,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) 
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_thread_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = false});
+  auto core = core::Core::create(
+      options, {.driver = std::move(*driver), .factories = {}, .hosted = false, .born = wall_clock()});
   if (!core) return fail(core.error());
   if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
     return fail(joined.error());
@@ -46,7 +59,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
   if (loop == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
   auto driver = runtime::make_hosted_driver(loop);
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = true});
+  auto core = core::Core::create(options,
+                                 {.driver = std::move(*driver), .factories = {}, .hosted = true, .born = wall_clock()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }
@@ -55,7 +69,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& op
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_polled_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver), .factories = {}, .hosted = true});
+  auto core = core::Core::create(options,
+                                 {.driver = std::move(*driver), .factories = {}, .hosted = true, .born = wall_clock()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }

@@ -89,7 +89,10 @@ struct FileMembership::Impl final : runtime::WatchEvents, runtime::Task {
 
 void FileMembership::Impl::try_claim() {
   auto result = file.claim(claim);
-  if (result && *result == RendezvousFile::Claim::held) return claimed();
+  if (result && *result == RendezvousFile::Claim::held) {
+    claim.endpoints.birth = file.birth();
+    return claimed();
+  }
   if (result && *result == RendezvousFile::Claim::taken) {
     if (taken_since == Instant{}) taken_since = loop.now();
     if (loop.now() - taken_since >= k_holder_time) {
@@ -217,6 +220,8 @@ void FileMembership::watch(Rank rank, peer::AddressWatcher& watcher) {
   entry->second.told = fresh;
   impl.loop.defer(impl);
 }
+
+Birth FileMembership::birth() const noexcept { return impl_->claim.endpoints.birth; }
 
 void FileMembership::leave() {
   Impl& impl = *impl_;

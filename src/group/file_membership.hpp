@@ -29,6 +29,7 @@ class FileMembership final : public Rendezvous {
   void watch(Rank rank, peer::AddressWatcher& watcher) override;
   /// Removes the file if nobody else uses it.
   void leave() override;
+  [[nodiscard]] Birth birth() const noexcept override;
 
  private:
   struct Impl;

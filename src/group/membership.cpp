@@ -289,6 +289,7 @@ void Membership::Impl::on_claimed(const wire::StoreClaimed& answer) {
                       claim.endpoints.rank, error.message());
     return lost(error);
   }
+  claim.endpoints.birth = answer.birth;
   state = State::standing;
   standing_since = loop.now();
   asked_alive = false;
@@ -350,6 +351,8 @@ void Membership::watch(Rank rank, peer::AddressWatcher& watcher) {
   impl.to_look_up.insert(rank);
   impl.look_up();
 }
+
+Birth Membership::birth() const noexcept { return impl_->claim.endpoints.birth; }
 
 void Membership::leave() {
   Impl& impl = *impl_;

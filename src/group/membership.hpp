@@ -21,6 +21,7 @@ class Membership final : public Rendezvous {
   void watch(Rank rank, peer::AddressWatcher& watcher) override;
   /// Says goodbye; the connection is closed when it has left.
   void leave() override;
+  [[nodiscard]] Birth birth() const noexcept override;
 
  private:
   struct Impl;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Rendezvous: how the ranks of a job find each other. Whoever joins holds its rank for as long as it lives and tells
-// how to reach it; whoever watches a rank hears of its lives. Two kinds are built in: a store to talk to (Membership,
-// tcp:// and unix:@) and a file that all ranks share (FileMembership, file://).
+// how to reach it; whoever watches a rank hears of its lives. Each life gets a birth, above those of all earlier lives
+// of its rank, and keeps it: what a rendezvous forgets, its claimers tell it again. Two kinds are built in: a store to
+// talk to (Membership, tcp:// and unix:@) and a file that all ranks share (FileMembership, file://).
 #pragma once
 
 #include <memory>
@@ -33,6 +34,8 @@ class Rendezvous : public peer::AddressBook {
   virtual ~Rendezvous() = default;
   /// Once. Tries until `deadline`: ranks and store may start in any order.
   virtual void join(const wire::StoreClaim& claim, Instant deadline) = 0;
+  /// The birth that was given with the claim: from on_joined() on. 0: the rank was never claimed.
+  [[nodiscard]] virtual Birth birth() const noexcept = 0;
   /// Says goodbye; nothing follows.
   virtual void leave() = 0;
 };

@@ -21,7 +21,7 @@ namespace hixl::group {
 namespace {
 
 /// The first bytes of every such file, with the version of its layout.
-constexpr std::string_view k_header = "HIXL rendezvous 1\n";
+constexpr std::string_view k_header = "HIXL rendezvous 2\n";
 constexpr off_t k_records_at = 4096;
 /// One record: room for sixteen addresses of the greatest length. Files are sparse, so that a rank takes one block.
 constexpr std::size_t k_record_bytes = 8192;
@@ -159,12 +159,26 @@ Result<RendezvousFile::Claim> RendezvousFile::claim(const wire::StoreClaim& clai
   const int locked = set_lock(fd_.get(), F_WRLCK, life);
   if (locked == EAGAIN) return Claim::taken;
   if (locked != 0) return fail(ErrorCode::unsupported, {.stage = Stage::rendezvous, .os_error = locked});
-  if (const auto written = write(claim); !written) {
+  wire::StoreClaim born = claim;
+  born.endpoints.birth = birth_for(claim);
+  const Result<void> written = born.endpoints.birth != 0 ? write(born) : Result<void>{};
+  if (!written || born.endpoints.birth == 0) {
     static_cast<void>(set_lock(fd_.get(), F_UNLCK, life));
-    return fail(written.error());
+    if (!written) return fail(written.error());
+    return Claim::taken;
   }
-  held_ = claim;
+  held_ = std::move(born);
   return Claim::held;
+}
+
+/// The rank's lock is ours: nobody else writes its record. 0: a newer life has had the rank meanwhile.
+Birth RendezvousFile::birth_for(const wire::StoreClaim& claim) const {
+  const auto last = read(claim.endpoints.rank);
+  const bool same = last && last->endpoints.incarnation == claim.endpoints.incarnation;
+  if (same) return last->endpoints.birth;
+  const Birth newest = last ? last->endpoints.birth : 0;
+  if (claim.endpoints.birth != 0) return claim.endpoints.birth > newest ? claim.endpoints.birth : 0;
+  return std::max(newest + 1, claim.born);
 }
 
 Result<void> RendezvousFile::write(const wire::StoreClaim& claim) {
@@ -196,6 +210,7 @@ std::optional<wire::StoreClaim> RendezvousFile::read(Rank rank) const {
   const ConstBytes body = ConstBytes(record).subspan(k_record_header_bytes, bytes);
   wire::StoreClaim claim;
   if (wire::crc32c(body) != checksum || !wire::decode_body(body, claim) || claim.endpoints.rank != rank) return {};
+  if (claim.endpoints.birth == 0) return {};
   return claim;
 }
 
@@ -223,9 +238,6 @@ void RendezvousFile::refresh() const {
 void RendezvousFile::release() {
   if (!fd_) return;
   if (held_) {
-    const std::array<std::byte, k_record_header_bytes> nothing{};
-    // Only tidy: without the lock the record means nothing.
-    static_cast<void>(!::pwrite(fd_.get(), nothing.data(), nothing.size(), record_at(held_->endpoints.rank)));
     static_cast<void>(
         set_lock(fd_.get(), F_UNLCK, k_life_locks_at + static_cast<off_t>(std::exchange(held_, {})->endpoints.rank)));
   }

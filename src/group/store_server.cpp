@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -45,6 +46,10 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
     wire::Endpoints endpoints;
     Client* holder = nullptr;
   };
+  struct Life {
+    Birth birth = 0;
+    Incarnation incarnation = 0;
+  };
 
   explicit Impl(runtime::Loop& on_loop) : loop(on_loop) {}
   void on_accept(std::unique_ptr<runtime::Stream> stream) override;
@@ -65,6 +70,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   std::map<std::uint64_t, std::unique_ptr<Client>> clients;  // by order of arrival
   std::uint64_t next_client = 1;
   std::map<Rank, Member> members;
+  std::map<Rank, Life> newest;   // outlives the members: no number is given twice
   std::uint32_t world_size = 0;  // 0 while nobody holds a rank; the first claim fixes it for as long as anybody does
   std::uint64_t job = 0;         // the same, of those who name one
   StoreCounters counters;
@@ -246,8 +252,15 @@ void StoreServer::Impl::on_claim(Client& client, const wire::StoreClaim& claim) 
 
 /// Grants the rank, or asks its holder whether it still lives.
 void StoreServer::Impl::settle(Client& client) {
-  const auto member = members.find(client.claim.endpoints.rank);
-  if (member == members.end() || member->second.endpoints.incarnation == client.claim.endpoints.incarnation) {
+  const wire::Endpoints& wanted = client.claim.endpoints;
+  const Life& last = newest[wanted.rank];
+  if (wanted.birth != 0 && last.incarnation != wanted.incarnation && last.birth >= wanted.birth) {
+    ++counters.conflicts;
+    return answer(client, ErrorCode::rank_conflict, 0);  // replaced, for good
+  }
+  const auto member = members.find(wanted.rank);
+  // A birth above all that are known here tells that the holder has been replaced already, at an earlier store.
+  if (member == members.end() || last.incarnation == wanted.incarnation || wanted.birth > last.birth) {
     return grant(client);
   }
   loop.start_after(client, k_holder_answer_time);
@@ -257,9 +270,17 @@ void StoreServer::Impl::settle(Client& client) {
 
 void StoreServer::Impl::grant(Client& client) {
   const Rank rank = client.claim.endpoints.rank;
+  Life& last = newest[rank];
+  if (last.incarnation != client.claim.endpoints.incarnation) {
+    const Birth told = client.claim.endpoints.birth;
+    const Birth birth = told != 0 ? told : std::max(last.birth + 1, client.claim.born);
+    if (birth > wire::k_birth_max) return answer(client, ErrorCode::limit_reached, wire::k_birth_max);
+    last = {birth, client.claim.endpoints.incarnation};
+  }
   Member& member = members[rank];
   Client* const former = std::exchange(member.holder, &client);
   member.endpoints = client.claim.endpoints;
+  member.endpoints.birth = last.birth;
   world_size = client.claim.world_size;
   if (client.claim.job != 0) job = client.claim.job;
   client.cancel();
@@ -268,7 +289,8 @@ void StoreServer::Impl::grant(Client& client) {
     ++counters.replaced;
     drop(*former);
   }
-  if (!links::send_message(client.stream, {.type = wire::FrameType::store_claimed}, wire::StoreClaimed{})) {
+  if (!links::send_message(client.stream, {.type = wire::FrameType::store_claimed},
+                           wire::StoreClaimed{.birth = last.birth})) {
     return drop(client);  // nothing was queued before: cannot happen with a live stream
   }
   changed(rank);
@@ -280,7 +302,7 @@ void StoreServer::Impl::grant(Client& client) {
 
 void StoreServer::Impl::answer(Client& client, ErrorCode code, std::uint64_t limit) {
   client.state = Client::State::refused;
-  const wire::StoreClaimed message{static_cast<std::uint16_t>(code), limit};
+  const wire::StoreClaimed message{.code = static_cast<std::uint16_t>(code), .limit = limit};
   if (!links::send_message(client.stream, {.type = wire::FrameType::store_claimed}, message)) return drop(client);
   loop.start_after(client, k_claim_time);
 }

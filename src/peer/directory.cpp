@@ -57,6 +57,10 @@ void Directory::on_hello(Greeting& greeting, const wire::Hello& hello) {
   } else if (hello.incarnation == 0 || hello.link_gen == 0 || hello.link_gen == k_no_generation ||
              hello.session == k_no_session) {
     reject.reason = wire::RejectReason::bad_rank;
+  } else if (services_.birth == 0) {
+    // The others may know of our claim before its answer has reached us. A life without a birth has no sessions, so
+    // that none can outlive the birth under which it was made.
+    reject.reason = wire::RejectReason::not_joined;
   } else if (stopping_ && (hello.rank >= by_rank_.size() || by_rank_[hello.rank] == nullptr)) {
     reject.reason = wire::RejectReason::shutting_down;
   } else if (PeerActor* actor = peer(hello.rank); actor != nullptr) {

@@ -125,13 +125,17 @@ class PeerActor final : private LinkActorEvents,
   enum class Over : std::uint8_t { session, life, replaced };
   void end_session(const Error& why, Over over);
   void release_life();
-  void bury(Incarnation incarnation);
+  void bury(Incarnation incarnation) noexcept;
+  /// How a life compares with the newest one that was ever heard of.
+  enum class Age : std::uint8_t { newer, present, over, impostor };
+  [[nodiscard]] Age age_of(Birth birth, Incarnation incarnation) const noexcept;
+  void note_life(Birth birth, Incarnation incarnation) noexcept;
+  void forsaken();
   void watch_process(int pidfd);
   void heartbeat();
   void update_gate();
   [[nodiscard]] LinkActor* find(LinkId id) noexcept;
   [[nodiscard]] LinkActor* best_up() noexcept;
-  [[nodiscard]] bool tombstoned(Incarnation incarnation) const noexcept;
   [[nodiscard]] wire::RejectReason judge(const wire::Hello& hello, wire::Reject& reject, bool& accept);
   void accept(Greeting& greeting, const wire::Hello& hello);
   void open_link(LinkActor& link, LinkGen generation, std::unique_ptr<links::FrameStream> stream, bool dialled);
@@ -292,7 +296,12 @@ class PeerActor final : private LinkActorEvents,
   bool joinable_ = false;  // a reject told of an active session that we may join
   std::uint32_t peer_rx_depth_ = 32;
   Duration lease_{};
-  std::vector<Incarnation> tombstones_;  // the last 16 lives that ended
+  // The newest life ever heard of, by whatever way. All with a lower birth are over, and it is if it is buried.
+  struct Newest {
+    Birth birth = 0;
+    Incarnation incarnation = 0;
+    bool buried = false;
+  } newest_;
   runtime::Fd process_;  // our own duplicate: the link that brought it may be gone before the kernel reports the death
   std::unique_ptr<runtime::Watch> process_watch_;
   bool process_known_ = false;

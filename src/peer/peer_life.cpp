@@ -12,12 +12,6 @@
 
 namespace hixl::peer {
 
-namespace {
-
-constexpr std::size_t k_tombstones_max = 16;  // lives of one rank whose late connections are refused by name
-
-}  // namespace
-
 void PeerActor::begin_session(Incarnation incarnation, SessionId session, std::uint32_t lease_ms,
                               std::uint32_t rx_depth) {
   joinable_ = false;
@@ -96,10 +90,38 @@ void PeerActor::release_life() {
   }
 }
 
-void PeerActor::bury(Incarnation incarnation) {
-  if (incarnation == 0 || tombstoned(incarnation)) return;
-  if (tombstones_.size() == k_tombstones_max) tombstones_.erase(tombstones_.begin());
-  tombstones_.push_back(incarnation);
+PeerActor::Age PeerActor::age_of(Birth birth, Incarnation incarnation) const noexcept {
+  if (birth > newest_.birth) return Age::newer;
+  if (birth < newest_.birth) return Age::over;
+  if (incarnation != newest_.incarnation) return Age::impostor;  // no number is given to two lives
+  return newest_.buried ? Age::over : Age::present;
+}
+
+/// One that is not over.
+void PeerActor::note_life(Birth birth, Incarnation incarnation) noexcept {
+  if (birth > newest_.birth) newest_ = {.birth = birth, .incarnation = incarnation};
+}
+
+void PeerActor::bury(Incarnation incarnation) noexcept {
+  if (incarnation == newest_.incarnation) newest_.buried = true;
+}
+
+/// The peer holds this life of ours for over, and that is final: our rank was given to a newer one while we stood
+/// still. It has forgotten us, and what we have under way or want of it has no other end than this.
+void PeerActor::forsaken() {
+  services_.loop.log().error({"peers that hold this life for over, rank", rank_},
+                             "rank {}: rank {} holds this life ({:x}) for over: another one has the rank",
+                             services_.rank, rank_, services_.incarnation);
+  const Error why(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake});
+  if (session_active_) end_session(why, Over::session);
+  joinable_ = false;
+  end_all(why);
+  for (const auto& link : links_) link->give_up_unresolved(why);
+  give_up_atomics();
+  control_.clear();
+  std::deque<Waiter> waiters = forget_exchanges();
+  tell_ends();
+  fail_exchanges(std::move(waiters), why);
 }
 
 void PeerActor::watch_process(int pidfd) {
@@ -217,12 +239,14 @@ void PeerActor::on_reap_tick() {
 }
 
 void PeerActor::on_address(const wire::Endpoints& endpoints) {
-  if (tombstoned(endpoints.incarnation)) return;
-  if (endpoints.incarnation != endpoints_.incarnation) {
-    // A hello of the life before that is still on its way must not look like a newer life.
-    bury(endpoints_.incarnation);
-    end_dials();
+  const Age age = age_of(endpoints.birth, endpoints.incarnation);
+  if (age == Age::over || age == Age::impostor) {
+    log::debug("rank {} to {}: told of life {:x} (birth {}), which is over", services_.rank, rank_,
+               endpoints.incarnation, endpoints.birth);
+    return;
   }
+  note_life(endpoints.birth, endpoints.incarnation);
+  if (endpoints.incarnation != endpoints_.incarnation) end_dials();
   endpoints_ = endpoints;
   address_known_ = true;
   if (incarnation_ != 0 && endpoints.incarnation != incarnation_) {

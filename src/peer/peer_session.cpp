@@ -45,10 +45,6 @@ LinkActor* PeerActor::best_up() noexcept {
   return nullptr;
 }
 
-bool PeerActor::tombstoned(Incarnation incarnation) const noexcept {
-  return std::find(tombstones_.begin(), tombstones_.end(), incarnation) != tombstones_.end();
-}
-
 // ---- dialling ----
 
 bool PeerActor::needed() const noexcept {
@@ -85,7 +81,7 @@ LinkActor* PeerActor::dialling() noexcept {
 }
 
 void PeerActor::consider_dialling() {
-  if (stopping_ || !needed()) return;
+  if (stopping_ || services_.birth == 0 || !needed()) return;
   if (!address_known_) {
     if (!watching_) {
       watching_ = true;
@@ -116,6 +112,7 @@ void PeerActor::dial(LinkActor& link) {
   wire::Hello hello;
   hello.peer_id = services_.peer_id;
   hello.incarnation = services_.incarnation;
+  hello.birth = services_.birth;
   hello.rank = services_.rank;
   hello.world_size = services_.world_size;
   hello.target_peer_id = endpoints_.peer_id;
@@ -130,6 +127,7 @@ void PeerActor::dial(LinkActor& link) {
   hello.rx_depth = services_.rx_depth;
   hello.executed_gen = link.executed().generation;
   hello.executed = link.executed().set;
+  hello.opened_gen = link.last_open();
   link.raise_generation(hello.link_gen);
   link.dials += 1;
 
@@ -209,8 +207,14 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
       link->raise_generation(reject.link_gen);
       at_least = Duration{};
       break;
-    case wire::RejectReason::old_session:
     case wire::RejectReason::dead:
+      if (dial.hello().join == 0) {
+        at_least = services_.timing.backoff_cap;
+        forsaken();
+        break;
+      }
+      [[fallthrough]];  // it was asked for the session only
+    case wire::RejectReason::old_session:
       joinable_ = false;
       session_ = std::max(session_, reject.session);
       if (session_active_) {
@@ -237,6 +241,8 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
                  hex(endpoints_.peer_id), endpoints_.incarnation, hex(reject.peer_id), reject.incarnation);
       at_least = services_.timing.passive_delay;
       break;
+    case wire::RejectReason::not_joined:
+      break;
     case wire::RejectReason::kind_off:
       at_least = services_.timing.backoff_cap;
       break;
@@ -254,8 +260,9 @@ void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
   LinkActor* link = find(hello.link_id);
   if (link->dial.get() != &dial) return;  // given up meanwhile: the peer sees the connection end
   if (welcome.peer_id != hello.target_peer_id || welcome.incarnation != hello.target_incarnation ||
-      welcome.rank != rank_ || welcome.link_gen != hello.link_gen || welcome.session == 0 ||
-      (session_active_ && welcome.session != session_) || welcome.session < session_) {
+      age_of(welcome.birth, welcome.incarnation) != Age::present || welcome.rank != rank_ ||
+      welcome.link_gen != hello.link_gen || welcome.session == 0 || (session_active_ && welcome.session != session_) ||
+      welcome.session < session_) {
     static_cast<void>(dial.take_stream());
     Error wrong(ErrorCode::wrong_peer,
                 {.stage = Stage::handshake, .length = welcome.incarnation, .limit = hello.target_incarnation});
@@ -266,9 +273,6 @@ void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
   auto stream = dial.take_stream();
   const LinkGen generation = hello.link_gen;
   end_dial(*link);
-  if (incarnation_ != 0 && incarnation_ != welcome.incarnation) {
-    end_session(Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::handshake}), Over::replaced);
-  }
   begin_session(welcome.incarnation, welcome.session, welcome.lease_ms, welcome.rx_depth);
   link->resolve(welcome.executed_gen, welcome.executed, true);
   open_link(*link, generation, std::move(stream), true);
@@ -295,12 +299,15 @@ void PeerActor::open_link(LinkActor& link, LinkGen generation, std::unique_ptr<l
 wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reject, bool& accept) {
   accept = false;
   reject.session = session_active_ ? session_ : 0;
-  // When both dial, the lower peer id's dial stays; one that is not even connected gives way.
+  // When both dial, the lower peer id's dial stays; one that is not even connected, or goes to another life, gives way.
   const auto stays = [&](const LinkActor* dialler) {
-    return dialler != nullptr && dialler->dial && dialler->dial->greeted() && services_.peer_id < hello.peer_id;
+    return dialler != nullptr && dialler->dial && dialler->dial->greeted() && services_.peer_id < hello.peer_id &&
+           dialler->dial->hello().target_incarnation == hello.incarnation;
   };
   if (stopping_) return wire::RejectReason::shutting_down;
-  if (tombstoned(hello.incarnation)) return wire::RejectReason::dead;
+  const Age age = age_of(hello.birth, hello.incarnation);
+  if (age == Age::over) return wire::RejectReason::dead;
+  if (age == Age::impostor) return wire::RejectReason::wrong_incarnation;
   const LinkActor* link = find(hello.link_id);
   if (link == nullptr || link->caps().kind != hello.kind) return wire::RejectReason::kind_off;
   reject.link_gen = link->generation();
@@ -349,6 +356,7 @@ void PeerActor::accept(Greeting& greeting, const wire::Hello& hello) {
   } else if (hello.join == 0 && session_active_) {
     end_session(Error(ErrorCode::fenced, {.rank = rank_, .stage = Stage::handshake}), Over::session);
   }
+  note_life(hello.birth, hello.incarnation);
   LinkActor& link = *find(hello.link_id);
   const bool gives_way = hello.join == 0 && !session_active_;
   gives_way ? end_dials() : end_dial(link);
@@ -372,6 +380,7 @@ void PeerActor::accept(Greeting& greeting, const wire::Hello& hello) {
   wire::Welcome welcome;
   welcome.peer_id = services_.peer_id;
   welcome.incarnation = services_.incarnation;
+  welcome.birth = services_.birth;
   welcome.rank = services_.rank;
   welcome.session = session_;
   welcome.link_gen = generation;

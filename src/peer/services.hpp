@@ -71,6 +71,7 @@ struct PeerServices {
   RetryPolicy retry{};
   PeerId peer_id{};
   Incarnation incarnation = 0;
+  Birth birth = 0;  ///< 0 until the rendezvous has answered our claim: until then nobody is dialled or let in
   Rank rank = 0;
   std::uint32_t world_size = 0;
   std::uint32_t tx_depth = 32;

@@ -20,12 +20,13 @@ static bool valid_set(const ExecutedSet& set) noexcept {
 
 template <class Code>
 void fields(Code& code, typename Code::template Field<Hello>& m) {
-  code(m.peer_id, m.incarnation, m.rank, m.world_size, m.target_peer_id, m.target_incarnation, m.session, m.join,
-       m.link_id, m.kind, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth, m.executed, m.executed_gen);
+  code(m.peer_id, m.incarnation, m.birth, m.rank, m.world_size, m.target_peer_id, m.target_incarnation, m.session,
+       m.join, m.link_id, m.kind, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth, m.executed,
+       m.executed_gen, m.opened_gen);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Welcome>& m) {
-  code(m.peer_id, m.incarnation, m.rank, m.session, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth,
+  code(m.peer_id, m.incarnation, m.birth, m.rank, m.session, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth,
        m.executed, m.executed_gen);
 }
 template <class Code>
@@ -43,17 +44,18 @@ void fields(Code& code, typename Code::template Field<FenceAnswer>& m) {
 
 /// Whether the rank fits the world is not asked here: the acceptor answers that with RejectReason::bad_rank.
 static bool valid(const Hello& m) noexcept {
-  return m.incarnation != 0 && m.world_size >= 1 && m.world_size <= k_world_size_max &&
-         static_cast<std::size_t>(m.kind) < k_link_kinds && m.link_gen != 0 && m.lease_ms <= k_lease_ms_max &&
-         m.join <= 1 && (m.join == 0 || m.session != 0) && valid_depth(m.tx_depth) && valid_depth(m.rx_depth) &&
-         valid_set(m.executed);
+  // What was executed was opened before, and the dialler opens something new.
+  return m.incarnation != 0 && m.birth != 0 && m.executed_gen <= m.opened_gen && m.opened_gen < m.link_gen &&
+         m.world_size >= 1 && m.world_size <= k_world_size_max && static_cast<std::size_t>(m.kind) < k_link_kinds &&
+         m.link_gen != 0 && m.lease_ms <= k_lease_ms_max && m.join <= 1 && (m.join == 0 || m.session != 0) &&
+         valid_depth(m.tx_depth) && valid_depth(m.rx_depth) && valid_set(m.executed);
 }
 static bool valid(const Welcome& m) noexcept {
-  return m.incarnation != 0 && m.rank < k_world_size_max && m.session != 0 && m.link_gen != 0 &&
+  return m.incarnation != 0 && m.birth != 0 && m.rank < k_world_size_max && m.session != 0 && m.link_gen != 0 &&
          m.lease_ms <= k_lease_ms_max && valid_depth(m.tx_depth) && valid_depth(m.rx_depth) && valid_set(m.executed);
 }
 static bool valid(const Reject& m) noexcept {
-  return m.reason >= RejectReason::wrong_peer && m.reason <= RejectReason::kind_off;
+  return m.reason >= RejectReason::wrong_peer && m.reason <= RejectReason::not_joined;
 }
 static bool valid(const FenceRequest& m) noexcept {
   return m.link_gen != 0 && known_error_code(m.reason) && valid_set(m.executed);

@@ -40,6 +40,7 @@ struct ExecutedSet {
 struct Hello {
   PeerId peer_id{};              ///< of the dialler
   Incarnation incarnation = 0;   ///< of the dialler
+  Birth birth = 0;               ///< of the dialler: a rank's higher one is its newer life
   Rank rank = 0;
   std::uint32_t world_size = 0;
   PeerId target_peer_id{};       ///< whom it means to reach: a stranger on a reused port refuses
@@ -55,12 +56,14 @@ struct Hello {
   std::uint32_t rx_depth = 0;
   ExecutedSet executed;          ///< what the dialler executed of the target's frames in the generation before
   LinkGen executed_gen = 0;      ///< … which generation that was; 0: none
+  LinkGen opened_gen = 0;        ///< the newest generation that the dialler had opened when it said this
 };
 
 /// Answer: the connection stands.
 struct Welcome {
   PeerId peer_id{};
   Incarnation incarnation = 0;
+  Birth birth = 0;
   Rank rank = 0;
   SessionId session = 0;
   LinkGen link_gen = 0;
@@ -76,6 +79,7 @@ struct Welcome {
 enum class RejectReason : std::uint16_t {
   wrong_peer = 1, wrong_incarnation = 2, old_session = 3, old_generation = 4, duplicate_dial = 5, dead = 6,
   too_many = 7, shutting_down = 8, bad_rank = 9, kind_off = 10,
+  not_joined = 11,  ///< its claim of the rank has not been answered yet: it does not know its own birth
 };
 struct Reject {
   RejectReason reason = RejectReason::wrong_peer;

@@ -7,34 +7,40 @@
 namespace hixl::wire {
 /// Whether the rank fits the world is not asked here: the store answers that with RANK_OUT_OF_RANGE.
 static bool valid(const Endpoints& m) noexcept {
+  if (m.birth > k_birth_max) return false;
   for (const std::string& address : m.addresses) {
     if (address.empty()) return false;
   }
   return true;
 }
 static bool valid(const StoreClaim& m) noexcept {
-  return m.world_size >= 1 && m.world_size <= k_world_size_max && m.endpoints.incarnation != 0 && valid(m.endpoints);
+  return m.world_size >= 1 && m.world_size <= k_world_size_max && m.endpoints.incarnation != 0 &&
+         m.born <= k_birth_max && valid(m.endpoints);
 }
-static bool valid(const StoreClaimed& m) noexcept { return known_error_code(m.code); }
+static bool valid(const StoreClaimed& m) noexcept {
+  const bool granted = m.code == static_cast<std::uint16_t>(ErrorCode::ok);
+  return known_error_code(m.code) && m.birth <= k_birth_max && granted == (m.birth != 0);
+}
 static bool valid(const StoreLookup&) noexcept { return true; }
 static bool valid(const StoreMember& m) noexcept {
-  return m.present <= 1 && (m.present == 0 || m.endpoints.incarnation != 0) && valid(m.endpoints);
+  return m.present <= 1 && (m.present == 0 || (m.endpoints.incarnation != 0 && m.endpoints.birth != 0)) &&
+         valid(m.endpoints);
 }
 static bool valid(const StoreLeave& m) noexcept { return known_error_code(m.code); }
 
 template <class Code>
 void fields(Code& code, typename Code::template Field<Endpoints>& m) {
-  code(m.peer_id, m.incarnation, m.rank);
+  code(m.peer_id, m.incarnation, m.rank, m.birth);
   code.text(m.unix_name, k_unix_name_bytes_max);
   code.texts(m.addresses, k_addresses_max, k_address_bytes_max);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaim>& m) {
-  code(m.world_size, m.job, m.endpoints);
+  code(m.world_size, m.job, m.born, m.endpoints);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaimed>& m) {
-  code(m.code, m.limit);
+  code(m.code, m.limit, m.birth);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreLookup>& m) {

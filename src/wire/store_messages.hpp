@@ -15,12 +15,15 @@ namespace hixl::wire {
 inline constexpr std::size_t k_addresses_max = 16;  ///< tcp addresses of one rank
 inline constexpr std::size_t k_address_bytes_max = 255;
 inline constexpr std::size_t k_unix_name_bytes_max = 107;  ///< sun_path without the leading NUL
+/// Above every clock in microseconds (146 000 years), and with room above it, so that one more never wraps.
+inline constexpr Birth k_birth_max = Birth{1} << 62U;
 
 /// How to reach one life of a rank.
 struct Endpoints {
   PeerId peer_id{};
   Incarnation incarnation = 0;
   Rank rank = 0;
+  Birth birth = 0;                     ///< in a claim: 0 before the first answer
   std::string unix_name;               ///< abstract unix socket, without the leading NUL; empty: none
   std::vector<std::string> addresses;  ///< "host:port" or "[v6]:port"
 };
@@ -28,13 +31,18 @@ struct Endpoints {
 struct StoreClaim {
   std::uint32_t world_size = 0;
   std::uint64_t job = 0;  ///< hash of the job's name; 0: not compared
+  /// A first birth is not below this: the start of the process by its wall clock (µs), which keeps the order when the
+  /// rendezvous has forgotten everything; 0: none.
+  Birth born = 0;
   Endpoints endpoints;
 };
-/// Store → client. code ok, rank_conflict (another live connection holds it), rank_out_of_range (limit: world size),
-/// invalid_argument (the others' world size: limit) or wrong_job.
+/// Store → client. code ok, rank_conflict (another live connection holds it, or a newer life had it), rank_out_of_range
+/// (limit: world size), invalid_argument (the others' world size: limit), wrong_job, or limit_reached (births have run
+/// out).
 struct StoreClaimed {
   std::uint16_t code = 0;
   std::uint64_t limit = 0;
+  Birth birth = 0;  ///< of the claimer from now on; 0 with an error
 };
 /// Client → store: tell me of this rank now or when it comes, and of every later change.
 struct StoreLookup {

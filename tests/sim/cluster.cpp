@@ -153,6 +153,16 @@ void Cluster::replace(Rank rank) {
   ranks_[rank] = &start(rank);
 }
 
+/// One that woke up before its successor had claimed the rank keeps it: it lives, and nobody has replaced it. It is the
+/// supervisor's to end, when the next life finds the rank taken.
+void Cluster::end_zombies(Rank rank) {
+  for (const auto& life : lives_) {
+    if (life->rank != rank || !life->dead || life->left || !world_.alive(*life->port)) continue;
+    say("the zombie {:x} of rank {} is killed", life->core->incarnation(), rank);
+    world_.kill(*life->port);
+  }
+}
+
 void Cluster::leave(Rank rank) {
   Life& life = *ranks_[rank];
   life.leaving = true;
@@ -196,7 +206,9 @@ bool Cluster::drive(Duration time, Load load) {
         count(Rare::rank_taken);
         restart_at_[life->rank] = world_.now() + k_restart_pause;
         world_.kill(*life->port);
+        const Rank rank = life->rank;
         bury(*life);
+        if (!faults_) end_zombies(rank);
       }
     }
     if (load == Load::none && open_.empty()) return true;

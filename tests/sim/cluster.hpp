@@ -63,6 +63,7 @@ class Cluster {
   void kill(Rank rank);
   void replace(Rank rank);
   void bury(Life& life);
+  void end_zombies(Rank rank);
   void leave(Rank rank);
   void on_left(Life& life);
   void take_down();
@@ -73,7 +74,6 @@ class Cluster {
   void inject_faults();
   void turn_over(Life& life);
   void on_turned_over(const Turnover& note, const Result<void>& result);
-  void end_zombies();
   void heal();
   [[nodiscard]] bool every_pair_works() const;
 

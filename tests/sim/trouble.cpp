@@ -18,7 +18,6 @@ using Which = runtime::VirtualWorld::Which;
 /// The longest stop of a process, the lease, and the backoff of a link that failed often, which is up to 30 s, twice.
 constexpr seconds k_drain_max{90};
 constexpr seconds k_pairs_max{180};
-constexpr seconds k_zombie_patience{20};
 /// Beyond everything that may still be under way in a network that has healed: the late half of a break (3 s), a
 /// clog (2 s; 6 s from the cluster), a piece that the card holds back (2 s), a process that hangs (8 s).
 constexpr seconds k_calm{9};
@@ -139,17 +138,6 @@ bool Cluster::every_pair_works() const {
   return true;
 }
 
-/// A zombie and its successor may have taken the rank from each other, and then others hold either of them for dead,
-/// for good. Their supervisor ends both and starts the rank once more.
-void Cluster::end_zombies() {
-  for (const auto& life : lives_) {
-    if (!life->dead || life->left || !world_.alive(*life->port)) continue;
-    say("the zombie {:x} of rank {} is killed", life->core->incarnation(), life->rank);
-    world_.kill(*life->port);
-    if (ranks_[life->rank] != nullptr) kill(life->rank);
-  }
-}
-
 /// Everything works again. Whatever is open must end, and every pair must be able to transfer.
 void Cluster::heal() {
   faults_ = false;
@@ -166,10 +154,8 @@ void Cluster::heal() {
     return;
   }
   const Instant limit = world_.now() + k_pairs_max;
-  const Instant patience_over = world_.now() + k_zombie_patience;
   while (!every_pair_works() && !violation_ && world_.now() < limit) {
     static_cast<void>(drive(milliseconds(20), Load::missing_pairs));
-    if (world_.now() > patience_over) end_zombies();
   }
   for (const Life* life : ranks_) {
     for (Rank to = 0; life != nullptr && to < shape_.size; ++to) {

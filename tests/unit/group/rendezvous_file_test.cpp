@@ -71,6 +71,45 @@ TEST_CASE("a rank that is held is taken; one whose holder is gone, however it we
   CHECK(third.look_up(1)->incarnation == 12);
 }
 
+TEST_CASE("every life of a rank is born above all earlier ones, however they went, and keeps its birth") {
+  const Folder folder;
+  RendezvousFile keeper(folder.file());
+  REQUIRE(held(keeper.claim(claim_of(0, 4, 10))));
+  auto first = std::make_unique<RendezvousFile>(folder.file());
+  wire::StoreClaim claim = claim_of(1, 4, 11);
+  REQUIRE(held(first->claim(claim)));
+  CHECK(first->birth() == 1);
+  CHECK(keeper.look_up(1)->birth == 1);
+  first->release();
+  RendezvousFile second(folder.file());
+  claim = claim_of(1, 4, 12);
+  claim.born = 1000;
+  REQUIRE(held(second.claim(claim)));
+  CHECK(second.birth() == 1000);
+  // The first, once more: it has been replaced, and that is final.
+  second.release();
+  claim = claim_of(1, 4, 11);
+  claim.endpoints.birth = 1;
+  const auto late = first->claim(claim);
+  REQUIRE(late.has_value());
+  CHECK(*late == Claim::taken);
+  CHECK_FALSE(keeper.look_up(1).has_value());
+  auto third = std::make_unique<RendezvousFile>(folder.file());
+  REQUIRE(held(third->claim(claim_of(1, 4, 13))));
+  CHECK(third->birth() == 1001);
+  // The file is lost: who lives tells what it has, and a new life has its clock.
+  REQUIRE(::unlink(folder.file().c_str()) == 0);
+  claim = claim_of(1, 4, 13);
+  claim.endpoints.birth = 1001;
+  REQUIRE(held(third->claim(claim)));
+  CHECK(third->birth() == 1001);
+  third.reset();
+  claim = claim_of(1, 4, 14);
+  claim.born = 5;
+  REQUIRE(held(second.claim(claim)));
+  CHECK(second.birth() == 1002);
+}
+
 TEST_CASE("another world size and another job are refused while anybody lives, and not after") {
   const Folder folder;
   auto old = std::make_unique<RendezvousFile>(folder.file());

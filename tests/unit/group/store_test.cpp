@@ -103,6 +103,95 @@ TEST_CASE("a holder that does not answer for half a second is replaced") {
   world.run_for(10s);
   CHECK(witness.knows(heir));
   CHECK(store.counters().conflicts > 0);
+  // Not even when its heir is gone: others have seen that one, and hold it for over.
+  heir.kill();
+  world.run_for(10s);
+  CHECK_FALSE(witness.knows(holder));
+  CHECK(store.counters().members == 1);
+}
+
+TEST_CASE("every life of a rank gets a birth above all earlier ones, and keeps it") {
+  VirtualWorld world(12);
+  StoreProcess store(world);
+  MemberProcess witness(world, 0);
+  witness.watch(1);
+  witness.join();
+  CHECK(witness.membership->birth() == 0);
+  Birth last = 0;
+  for (int i = 0; i < 5; ++i) {
+    MemberProcess member(world, 1);
+    if (i == 3) member.born = 1000;
+    member.join();
+    world.run_for(100ms);
+    REQUIRE(member.is_joined());
+    CHECK(member.membership->birth() > last);
+    CHECK(member.membership->birth() == (i < 3 ? last + 1 : 997 + static_cast<Birth>(i)));
+    last = member.membership->birth();
+    CHECK(witness.last.birth == last);
+    world.reset(member.port, store.port);  // it comes again, as the same life
+    world.run_for(3s);
+    CHECK(witness.knows(member));
+    CHECK(member.membership->birth() == last);
+    CHECK(witness.last.birth == last);
+    i % 2 == 0 ? member.membership->leave() : member.kill();
+    world.run_for(100ms);
+  }
+}
+
+TEST_CASE("a store that comes back empty learns the births from those who live, and gives higher ones") {
+  VirtualWorld world(13);
+  auto store = std::make_unique<StoreProcess>(world);
+  MemberProcess first(world, 1);
+  first.born = 50;
+  first.join();
+  world.run_for(100ms);
+  REQUIRE(first.membership->birth() == 50);
+  // Its heir has the rank by the time the store dies; the first life is a zombie, and claims first.
+  world.pause(first.port, 1s);
+  MemberProcess heir(world, 1);
+  heir.born = 60;
+  heir.join();
+  world.run_for(700ms);
+  REQUIRE(heir.membership->birth() == 60);
+  store->kill();
+  world.pause(heir.port, 20s);
+  world.run_for(10s);
+  StoreProcess again(world);
+  world.run_for(5s);
+  MemberProcess witness(world, 0);
+  witness.watch(1);
+  witness.join();
+  world.run_for(100ms);
+  CHECK(witness.last.birth == 50);
+  world.run_for(10s);
+  CHECK(witness.last.birth == 60);
+  CHECK(witness.knows(heir));
+  CHECK(again.counters().conflicts > 0);  // the zombie's
+  heir.kill();
+  MemberProcess third(world, 1);
+  third.born = 55;  // the clock of its host is behind
+  third.join();
+  world.run_for(1s);
+  CHECK(third.membership->birth() == 61);
+}
+
+TEST_CASE("a birth beyond all is refused, and the next one after the last too") {
+  VirtualWorld world(14);
+  StoreProcess store(world);
+  MemberProcess last(world, 1);
+  last.born = wire::k_birth_max;
+  last.join();
+  world.run_for(100ms);
+  REQUIRE(last.is_joined());
+  last.kill();
+  MemberProcess beyond(world, 1);
+  beyond.join();
+  world.run_for(100ms);
+  CHECK(beyond.code() == ErrorCode::limit_reached);
+  MemberProcess other(world, 2);
+  other.join();
+  world.run_for(100ms);
+  CHECK(other.is_joined());
 }
 
 TEST_CASE("a rank at once after its holder's death") {

@@ -91,13 +91,13 @@ TEST_CASE("a hello that is played back harms nobody (P36)") {
   CHECK(world[0].downs.empty());
 }
 
-TEST_CASE("a life that was replaced is refused by name, also when the book told of it first") {
+TEST_CASE("a life that was replaced is refused for good") {
   PeerWorld world(53, 2, false, 1);
   Stranger old(world, "old");
   Stranger young(world, "young");
   old.say(world[0], Stranger::hello_to(world[0], k_player, k_life));
   REQUIRE(old.welcome.has_value());
-  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life + 1);
+  wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life + 1, 2);
   hello.link_gen = 2;
   young.say(world[0], hello);
   REQUIRE(young.welcome.has_value());
@@ -109,6 +109,46 @@ TEST_CASE("a life that was replaced is refused by name, also when the book told 
   old.say(world[0], hello);
   CHECK(reason_of(old) == wire::RejectReason::dead);
   CHECK_FALSE(young.down);
+}
+
+TEST_CASE("S9 a hello of a dead predecessor that was never heard of, however late, ends nothing") {
+  PeerWorld world(59, 2, false, 1);
+  Stranger young(world, "young");
+  young.say(world[0], Stranger::hello_to(world[0], k_player, k_life, 7));
+  REQUIRE(young.welcome.has_value());
+  world.world.run_for(milliseconds(5));
+  Stranger old(world, "old");
+  for (const Birth birth : {Birth{1}, Birth{6}}) {
+    for (const std::uint8_t join : {std::uint8_t{0}, std::uint8_t{1}}) {
+      wire::Hello hello = Stranger::hello_to(world[0], k_player, k_life + birth, birth);
+      hello.link_gen = 9;
+      hello.session = 4;
+      hello.join = join;
+      old.say(world[0], hello);
+      CHECK(reason_of(old) == wire::RejectReason::dead);
+    }
+  }
+  // Nor does one that claims to be the life that is here.
+  old.say(world[0], Stranger::hello_to(world[0], k_player, k_life + 1, 7));
+  CHECK(reason_of(old) == wire::RejectReason::wrong_incarnation);
+  CHECK_FALSE(young.down);
+  CHECK(world[0].links_up(k_player) == 1);
+  CHECK(world[0].downs.empty());
+}
+
+TEST_CASE("a rank that does not know its birth yet neither dials nor lets anybody in, and nothing is lost by it") {
+  PeerWorld world(60);
+  const Birth birth = std::exchange(world[0].services->birth, 0);
+  auto& one = world[0].exchange(world[1]);
+  auto& other = world[1].exchange(world[0]);
+  world.world.run_for(seconds(3));
+  CHECK(world[0].dials() == 0);
+  CHECK(world[1].dials() > 0);
+  CHECK(world[0].directory->peers().front()->reach().words == nullptr);
+  CHECK((one.ends == 0 && other.ends == 0));
+  world[0].services->birth = birth;
+  REQUIRE(world.run([&] { return one.ends > 0 && other.ends > 0; }, seconds(10)));
+  CHECK((one.answer.result.has_value() && other.answer.result.has_value()));
 }
 
 TEST_CASE("who joins a session that is not known here names it: its welcome to us is still on the way") {
@@ -131,7 +171,7 @@ TEST_CASE("numbers near their end: nothing wraps and nothing aborts") {
   REQUIRE(liar.welcome.has_value());
   world.world.run_for(milliseconds(5));
   // The next life begins anew; its small number is told to be too small, whatever it makes of it.
-  hello = Stranger::hello_to(world[0], k_player, k_life + 1);
+  hello = Stranger::hello_to(world[0], k_player, k_life + 1, 2);
   liar.say(world[0], hello);
   CHECK(reason_of(liar) == wire::RejectReason::old_generation);
   hello.session = 0xfffffffe;

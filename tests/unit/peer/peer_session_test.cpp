@@ -103,6 +103,42 @@ TEST_CASE("a silent peer is lost by lease; when it comes back its own operations
   CHECK(b.code == ErrorCode::ok);
 }
 
+TEST_CASE("a rank was given away while its holder stood still: the newer life stays, the zombie's work ends FENCED") {
+  for (const bool heard_late : {false, true}) {
+    CAPTURE(heard_late);
+    PeerWorld world(33);
+    world.meet(0, 1);
+    world.world.pause(world[1].port, seconds(4));
+    world.dead.push_back(std::move(world.lives[1]));
+    Life& zombie = *world.dead.back();
+    world.book_open = !heard_late;  // the hello of the newer life comes first
+    world.born(1);
+    auto& one = world[1].exchange(world[0]);
+    if (heard_late) world[1].told(0, world[0]);
+    auto& other = world[0].exchange(world[1]);
+    REQUIRE(world.run([&] { return one.ends > 0 && other.ends > 0; }, seconds(3)));
+    CHECK((one.answer.result.has_value() && other.answer.result.has_value()));
+    world.book_open = true;
+    Job& put = zombie.put(world[0], 64, 1000);
+    Job& add = zombie.add(world[0], 8);
+    auto& wait = zombie.exchange(world[0]);
+    REQUIRE(world.run([&] { return put.ended() && add.ended() && wait.ends > 0; }, seconds(20)));
+    CHECK(put.code == ErrorCode::fenced);
+    CHECK((add.code == ErrorCode::fenced || add.code == ErrorCode::outcome_unknown));
+    CHECK(wait.answer.result.error().code == ErrorCode::fenced);
+    // And whatever it tries later, and whatever the book says late, the newer life is the rank.
+    auto& again = zombie.exchange(world[0], seconds(60));
+    world[0].told(1, zombie);
+    world.world.run_for(seconds(50));
+    REQUIRE(again.ends > 0);
+    CHECK(again.answer.result.error().code == ErrorCode::fenced);
+    CHECK(std::count(world[0].downs.begin(), world[0].downs.end(), ErrorCode::peer_lost) == 1);
+    Job& works = world[0].put(world[1], 64, 1000);
+    REQUIRE(world.run([&] { return works.ended(); }));
+    CHECK(works.code == ErrorCode::ok);
+  }
+}
+
 TEST_CASE("a put that was past its deadline when the lease ended says that nobody could be asked (R1 c)") {
   PeerWorld world(24);
   world.meet(0, 1);

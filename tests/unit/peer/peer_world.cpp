@@ -45,6 +45,7 @@ Life::Life(PeerWorld& in, Rank own, bool fabric_too)
   services->timing.stall = in.pool.stall;
   services->peer_id = {.high = 7, .low = own + 1U};
   services->incarnation = random.identity();
+  services->birth = ++in.births[own];
   services->rank = own;
   services->world_size = static_cast<std::uint32_t>(in.lives.size());
   services->chunk_bytes = 64U << 10U;
@@ -58,6 +59,7 @@ Life::Life(PeerWorld& in, Rank own, bool fabric_too)
   endpoints = {.peer_id = services->peer_id,
                .incarnation = services->incarnation,
                .rank = own,
+               .birth = services->birth,
                .unix_name = {},
                .addresses = {listener->address().text()}};
   in.world.add(*loop, port);
@@ -168,6 +170,13 @@ void Life::on_operation_end(Operation& operation, const Result<void>& result) {
 void Life::watch(Rank other, AddressWatcher& watcher) {
   watchers[other] = &watcher;
   loop->defer(*this);
+}
+
+void Life::told(Rank rank_of, const Life& other) {
+  static_cast<void>(to(rank_of));
+  const auto watcher = watchers.find(rank_of);
+  if (watcher != watchers.end()) watcher->second->on_address(other.endpoints);
+  wake();
 }
 
 void Life::run() {

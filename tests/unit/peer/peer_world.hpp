@@ -128,6 +128,8 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
     std::memcpy(&value, memory.data() + at, sizeof(value));
     return value;
   }
+  /// The book says, however wrongly, that `other` is the life of that rank.
+  void told(Rank rank_of, const Life& other);
   void wake() { port.wake(); }
   [[nodiscard]] std::uint32_t dials() const { return counting.connects; }
 
@@ -226,6 +228,7 @@ class PeerWorld {
   bool book_open = true;  ///< false: changes are not told
   std::vector<std::unique_ptr<Life>> lives;
   std::vector<std::unique_ptr<Life>> dead;
+  std::map<Rank, Birth> births;
 };
 
 }  // namespace hixl::peer::test

@@ -22,10 +22,11 @@ class Stranger final : private runtime::StreamEvents, private links::FrameSink {
     world_.world.remove(port_);
   }
   /// A hello that `to` would accept from a new life of `as`.
-  [[nodiscard]] static wire::Hello hello_to(const Life& to, Rank as, Incarnation incarnation) {
+  [[nodiscard]] static wire::Hello hello_to(const Life& to, Rank as, Incarnation incarnation, Birth birth = 1) {
     wire::Hello hello;
     hello.peer_id = {.high = 7, .low = as + 1U};
     hello.incarnation = incarnation;
+    hello.birth = birth;
     hello.rank = as;
     hello.world_size = to.services->world_size;
     hello.target_peer_id = to.services->peer_id;

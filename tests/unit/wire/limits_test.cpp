@@ -33,7 +33,7 @@ std::vector<std::byte> exchange_bytes(std::uint32_t total, std::uint32_t count, 
   out.put(std::uint64_t{1});
   out.put(std::uint32_t{0});
   out.put(total);
-  out.put(std::uint8_t{0});  // again
+  out.put(std::uint8_t{0});   // again
   out.put(std::uint64_t{0});  // group
   out.put(count);
   for (std::size_t i = 0; i < descriptors; ++i) {
@@ -53,6 +53,7 @@ std::vector<std::byte> exchange_bytes(std::uint32_t total, std::uint32_t count, 
 template <class Message>
 void check_handshake_limits() {
   CHECK(!accepts<Message>([](Message& m) { m.incarnation = 0; }));
+  CHECK(!accepts<Message>([](Message& m) { m.birth = 0; }));
   CHECK(!accepts<Message>([](Message& m) { m.link_gen = 0; }));
   CHECK(accepts<Message>([](Message& m) { m.lease_ms = k_lease_ms_max; }));
   CHECK(!accepts<Message>([](Message& m) { m.lease_ms = k_lease_ms_max + 1; }));
@@ -86,15 +87,18 @@ TEST_CASE("handshake") {
   CHECK(accepts<Hello>([](Hello& m) { m.kind = LinkKind::sim; }));
   CHECK(!accepts<Hello>([](Hello& m) { m.kind = static_cast<LinkKind>(k_link_kinds); }));
   CHECK(!accepts<Hello>([](Hello& m) { m.join = 2; }));
+  CHECK(accepts<Hello>([](Hello& m) { m.link_gen = 8, m.opened_gen = m.executed_gen = 7; }));
+  CHECK(!accepts<Hello>([](Hello& m) { m.link_gen = m.opened_gen = 8, m.executed_gen = 7; }));
+  CHECK(!accepts<Hello>([](Hello& m) { m.link_gen = 8, m.opened_gen = 6, m.executed_gen = 7; }));
   CHECK(!accepts<Hello>([](Hello& m) { m.join = 1, m.session = 0; }));
   CHECK(accepts<Hello>([](Hello& m) { m.join = 0, m.session = 0; }));
   // The acceptor refuses a wrong rank with a reason, so it must get to see it.
   CHECK(accepts<Hello>([](Hello& m) { m.rank = m.world_size; }));
   CHECK(!accepts<Welcome>([](Welcome& m) { m.rank = k_world_size_max; }));
   CHECK(!accepts<Welcome>([](Welcome& m) { m.session = 0; }));
-  CHECK(accepts<Reject>([](Reject& m) { m.reason = RejectReason::kind_off; }));
+  CHECK(accepts<Reject>([](Reject& m) { m.reason = RejectReason::not_joined; }));
   CHECK(!accepts<Reject>([](Reject& m) { m.reason = static_cast<RejectReason>(0); }));
-  CHECK(!accepts<Reject>([](Reject& m) { m.reason = static_cast<RejectReason>(11); }));
+  CHECK(!accepts<Reject>([](Reject& m) { m.reason = static_cast<RejectReason>(12); }));
   CHECK(!accepts<FenceRequest>([](FenceRequest& m) { m.link_gen = 0; }));
   CHECK(!accepts<FenceAnswer>([](FenceAnswer& m) { m.link_gen = 0; }));
 }
@@ -222,6 +226,7 @@ TEST_CASE("store messages") {
     ByteWriter out{Bytes(buffer)};
     for (int field = 0; field < 3; ++field) out.put(std::uint64_t{1});
     out.put(std::uint32_t{0});
+    out.put(Birth{1});
     out.put_string(std::string(name_bytes, 'n'));
     out.put(static_cast<std::uint32_t>(addresses));
     for (std::size_t i = 0; i < addresses; ++i) out.put_string(std::string(address_bytes, 'a'));
@@ -241,4 +246,12 @@ TEST_CASE("store messages") {
   CHECK(!accepts<StoreMember>([](StoreMember& m) { m.present = 2; }));
   CHECK(!accepts<StoreMember>([](StoreMember& m) { m.present = 1, m.endpoints.incarnation = 0; }));
   CHECK(accepts<StoreMember>([](StoreMember& m) { m.present = 0, m.endpoints = {}; }));
+  CHECK(!accepts<StoreMember>([](StoreMember& m) { m.present = 1, m.endpoints.birth = 0; }));
+  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.born = 0; }));
+  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.born = k_birth_max; }));
+  CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.born = k_birth_max + 1; }));
+  CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = k_birth_max + 1; }));
+  CHECK(accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 1; }));
+  CHECK(!accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 0; }));
+  CHECK(!accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 12, m.birth = 1; }));
 }

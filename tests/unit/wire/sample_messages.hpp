@@ -53,6 +53,7 @@ inline ExecutedSet any_set(Random& random) {
 inline void fill(Random& r, Hello& m) {
   m = {any_peer(r),
        r.identity(),
+       r.identity(),
        any<Rank>(r),
        from_1<std::uint32_t>(r, k_world_size_max),
        any_peer(r),
@@ -67,10 +68,14 @@ inline void fill(Random& r, Hello& m) {
        from_1<std::uint32_t>(r, k_depth_max),
        from_1<std::uint32_t>(r, k_depth_max),
        any_set(r),
-       any<LinkGen>(r)};
+       0,
+       0};
+  m.opened_gen = up_to<LinkGen>(r, m.link_gen - 1);
+  m.executed_gen = up_to<LinkGen>(r, m.opened_gen);
 }
 inline void fill(Random& r, Welcome& m) {
   m = {any_peer(r),
+       r.identity(),
        r.identity(),
        up_to<Rank>(r, k_world_size_max - 1),
        from_1<SessionId>(r, 1U << 31U),
@@ -83,7 +88,7 @@ inline void fill(Random& r, Welcome& m) {
        any<LinkGen>(r)};
 }
 inline void fill(Random& r, Reject& m) {
-  m = {from_1<RejectReason>(r, 10), any_peer(r), r.next(), any<SessionId>(r), any<LinkGen>(r)};
+  m = {from_1<RejectReason>(r, 11), any_peer(r), r.next(), any<SessionId>(r), any<LinkGen>(r)};
 }
 inline void fill(Random& r, Access& m) {
   m.region = any_key(r);
@@ -148,16 +153,17 @@ inline std::vector<std::uint64_t> any_words(Random& r, std::uint64_t max) {
   return words;
 }
 inline void fill(Random& r, Barrier& m) {
-  m = {r.next(), r.next(), r.next(), up_to<BarrierNote>(r, static_cast<std::uint64_t>(BarrierNote::gone)),
-       any<Rank>(r), r.next(), any_code(r), up_to<std::uint8_t>(r, 1), any_words(r, 20)};
+  m = {r.next(),        r.next(), r.next(),    up_to<BarrierNote>(r, static_cast<std::uint64_t>(BarrierNote::gone)),
+       any<Rank>(r),    r.next(), any_code(r), up_to<std::uint8_t>(r, 1),
+       any_words(r, 20)};
 }
 inline void fill(Random& r, GroupJoin& m) {
   m = {up_to<JoinNote>(r, static_cast<std::uint64_t>(JoinNote::probe)), any<std::uint32_t>(r), r.next(), r.next(),
        r.next()};
 }
 inline void fill(Random& r, GroupAnswer& m) {
-  m = {any<std::uint32_t>(r), r.next(), 0, any_code(r), any<Rank>(r), any_words(r, 20), {}, r.next(),
-       any<std::uint32_t>(r), r.next()};
+  m = {any<std::uint32_t>(r), r.next(), 0,        any_code(r),           any<Rank>(r),
+       any_words(r, 20),      {},       r.next(), any<std::uint32_t>(r), r.next()};
   if (m.code != 0) return;
   m.group = r.identity();
   m.incarnations = any_words(r, 20);
@@ -167,9 +173,7 @@ inline void fill(Random& r, Bye& m) { m = {any_code(r)}; }
 inline void fill(Random& r, HccsOffer& m) { m = {r.next(), from_1<std::uint32_t>(r, k_regions_max)}; }
 inline void fill(Random& r, HccsReady& m) { m = {r.next()}; }
 inline void fill(Random& r, WindowRequest& m) { m = {from_1<std::uint32_t>(r, 1000)}; }
-inline void fill(Random& r, PcieOffer& m) {
-  m = {r.next(), from_1<std::uint32_t>(r, k_regions_max), r.identity()};
-}
+inline void fill(Random& r, PcieOffer& m) { m = {r.next(), from_1<std::uint32_t>(r, k_regions_max), r.identity()}; }
 inline void fill(Random& r, PcieReady& m) { m = {r.next()}; }
 inline void fill(Random& r, PcieProof& m) { m = {any_code(r), static_cast<std::uint32_t>(r.below(4096))}; }
 inline void fill(Random& r, WindowBody& m) { m = {from_1<std::uint32_t>(r, 1000), r.identity(), any_code(r)}; }
@@ -177,6 +181,7 @@ inline void fill(Random& r, Endpoints& m) {
   m.peer_id = any_peer(r);
   m.incarnation = r.identity();
   m.rank = any<Rank>(r);
+  m.birth = from_1<Birth>(r, k_birth_max);
   m.unix_name = any_text(r, 0, k_unix_name_bytes_max);
   m.addresses.resize(r.between(0, k_addresses_max));
   for (std::string& address : m.addresses) address = any_text(r, 1, k_address_bytes_max);
@@ -184,9 +189,13 @@ inline void fill(Random& r, Endpoints& m) {
 inline void fill(Random& r, StoreClaim& m) {
   m.world_size = from_1<std::uint32_t>(r, k_world_size_max);
   m.job = r.next();
+  m.born = up_to<Birth>(r, k_birth_max);
   fill(r, m.endpoints);
 }
-inline void fill(Random& r, StoreClaimed& m) { m = {any_code(r), r.next()}; }
+inline void fill(Random& r, StoreClaimed& m) {
+  m = {any_code(r), r.next(), 0};
+  if (m.code == 0) m.birth = from_1<Birth>(r, k_birth_max);
+}
 inline void fill(Random& r, StoreLookup& m) { m = {any<Rank>(r)}; }
 inline void fill(Random& r, StoreMember& m) {
   m.present = up_to<std::uint8_t>(r, 1);
@@ -195,12 +204,12 @@ inline void fill(Random& r, StoreMember& m) {
 inline void fill(Random& r, StoreLeave& m) { m = {any_code(r)}; }
 
 inline auto tied(const Hello& m) {
-  return std::tie(m.peer_id, m.incarnation, m.rank, m.world_size, m.target_peer_id, m.target_incarnation, m.session,
-                  m.join, m.link_id, m.kind, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth, m.executed,
-                  m.executed_gen);
+  return std::tie(m.peer_id, m.incarnation, m.birth, m.rank, m.world_size, m.target_peer_id, m.target_incarnation,
+                  m.session, m.join, m.link_id, m.kind, m.link_gen, m.features, m.lease_ms, m.tx_depth, m.rx_depth,
+                  m.executed, m.executed_gen, m.opened_gen);
 }
 inline auto tied(const Welcome& m) {
-  return std::tie(m.peer_id, m.incarnation, m.rank, m.session, m.link_gen, m.features, m.lease_ms, m.tx_depth,
+  return std::tie(m.peer_id, m.incarnation, m.birth, m.rank, m.session, m.link_gen, m.features, m.lease_ms, m.tx_depth,
                   m.rx_depth, m.executed, m.executed_gen);
 }
 inline auto tied(const Reject& m) { return std::tie(m.reason, m.peer_id, m.incarnation, m.session, m.link_gen); }
@@ -237,8 +246,10 @@ inline auto tied(const PcieOffer& m) { return std::tie(m.challenge, m.regions_ma
 inline auto tied(const PcieReady& m) { return std::tie(m.challenge); }
 inline auto tied(const PcieProof& m) { return std::tie(m.code, m.os_error); }
 inline auto tied(const WindowBody& m) { return std::tie(m.window_id, m.bytes, m.code); }
-inline auto tied(const Endpoints& m) { return std::tie(m.peer_id, m.incarnation, m.rank, m.unix_name, m.addresses); }
-inline auto tied(const StoreClaimed& m) { return std::tie(m.code, m.limit); }
+inline auto tied(const Endpoints& m) {
+  return std::tie(m.peer_id, m.incarnation, m.rank, m.birth, m.unix_name, m.addresses);
+}
+inline auto tied(const StoreClaimed& m) { return std::tie(m.code, m.limit, m.birth); }
 inline auto tied(const StoreLookup& m) { return std::tie(m.rank); }
 inline auto tied(const StoreLeave& m) { return std::tie(m.code); }
 
@@ -247,7 +258,7 @@ bool same(const Message& a, const Message& b) {
   return tied(a) == tied(b);
 }
 inline bool same(const StoreClaim& a, const StoreClaim& b) {
-  return a.world_size == b.world_size && a.job == b.job && same(a.endpoints, b.endpoints);
+  return a.world_size == b.world_size && a.job == b.job && a.born == b.born && same(a.endpoints, b.endpoints);
 }
 inline bool same(const StoreMember& a, const StoreMember& b) {
   return a.present == b.present && same(a.endpoints, b.endpoints);
