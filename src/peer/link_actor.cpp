@@ -280,15 +280,15 @@ LinkGen LinkActor::unresolved_generation() const noexcept {
   return lowest;
 }
 
-void LinkActor::resolve(LinkGen generation, const wire::ExecutedSet& executed, bool newest) {
-  if (state_ == State::down && generation == last_open_) peer_unaware_ = false;
+void LinkActor::resolve(LinkGen generation, const wire::ExecutedSet& executed, LinkGen upto) {
+  if (state_ == State::down && std::max(generation, upto) >= last_open_) peer_unaware_ = false;
   for (Attempt& attempt : attempts_) {
     if (!attempt.live || attempt.link != nullptr) continue;
     if (attempt.generation == generation) {
       const bool done = executed.contains(attempt.sequence);
       finish(attempt, done ? AttemptEnd::executed : AttemptEnd::not_executed,
              done ? Error() : Error(ErrorCode::link_failed, {.link = id(), .stage = Stage::fence}));
-    } else if (newest && attempt.generation > generation) {
+    } else if (attempt.generation > generation && attempt.generation <= upto) {
       finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id(), .stage = Stage::fence}));
     }
   }

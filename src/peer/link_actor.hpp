@@ -14,6 +14,7 @@
 // Loop-bound. Tells its peer by LinkActorEvents, which may be called from inside start(), fail() and resolve().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -72,6 +73,10 @@ class LinkActor final : private links::LinkEvents {
   [[nodiscard]] LinkGen generation() const noexcept { return generation_; }
   /// The generation that was open last; the peer's executed set is asked for it.
   [[nodiscard]] LinkGen last_open() const noexcept { return last_open_; }
+  /// The newest generation of which we know that the peer's present life opened it. What it said before that is old.
+  [[nodiscard]] LinkGen opened_there() const noexcept { return opened_there_; }
+  void note_opened_there(LinkGen generation) noexcept { opened_there_ = std::max(opened_there_, generation); }
+  void forget_opened_there() noexcept { opened_there_ = 0; }
   [[nodiscard]] links::Link* link() noexcept { return link_.get(); }
 
   /// Takes the stream of a finished handshake. The link of an earlier generation is failed first.
@@ -106,9 +111,9 @@ class LinkActor final : private links::LinkEvents {
   /// Live attempts that only the target can tell about.
   [[nodiscard]] bool unresolved() const noexcept;
   [[nodiscard]] LinkGen unresolved_generation() const noexcept;
-  /// The target's final word on `generation`. With `newest` it never opened a later one, so attempts of later
-  /// generations were not executed either.
-  void resolve(LinkGen generation, const wire::ExecutedSet& executed, bool newest);
+  /// The target's final word on `generation`, and on the later ones up to `upto`, of which it executed nothing. Of
+  /// those beyond it says nothing: it may have opened them after it spoke.
+  void resolve(LinkGen generation, const wire::ExecutedSet& executed, LinkGen upto);
   /// The session is over, or the target is declared dead (R1 c): what is unresolved ends as `not_executed` with `why`.
   void give_up_unresolved(const Error& why);
   /// What this side executed of the peer's frames in the newest closed generation in which it executed any. Of later
@@ -226,6 +231,7 @@ class LinkActor final : private links::LinkEvents {
   State state_ = State::idle;
   LinkGen generation_ = 0;
   LinkGen last_open_ = 0;
+  LinkGen opened_there_ = 0;
   bool blocked_ = false;
   std::uint64_t inflight_bytes_ = 0;
   std::vector<Attempt> attempts_;

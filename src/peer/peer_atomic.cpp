@@ -9,8 +9,8 @@
 //                                    └ fence: executed, but the answer is lost ──▶ executed ──asked again──▶ answered
 //
 // An atomic that was asked or executed is asked again under the same number, of links that execute at the target only:
-// the target's window knows the answer. A fence that says "not executed" changes nothing about that: it may have been
-// said by a hello that is older than the link generation which it speaks of. After its end was due it only asks, and at
+// the target's window knows the answer. A fence that says "not executed" changes nothing about that: asking again costs
+// no more, and is right whatever was said. After its end was due it only asks, and at
 // most for a lease.
 #include <utility>
 

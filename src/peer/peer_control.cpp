@@ -46,7 +46,7 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
     case wire::FrameType::fence_answer:
       if (wire::FenceAnswer message; (understood = decode_body(body, message))) {
         if (LinkActor* fenced = find(message.link_id); fenced != nullptr) {
-          fenced->resolve(message.link_gen, message.executed, false);
+          fenced->resolve(message.link_gen, message.executed, message.link_gen);
         }
       }
       break;
@@ -194,7 +194,7 @@ void PeerActor::answer_fence(const wire::FenceRequest& request) {
     end_dial(*link);
     back_off(*link, Duration{});
   }
-  link->resolve(request.link_gen, request.executed, false);
+  link->resolve(request.link_gen, request.executed, request.link_gen);
   send_message(wire::FrameType::fence_answer, wire::FenceAnswer{.link_id = request.link_id,
                                                                 .link_gen = request.link_gen,
                                                                 .executed = link->executed_in(request.link_gen)});

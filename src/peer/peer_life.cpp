@@ -79,6 +79,7 @@ void PeerActor::release_life() {
   bury(incarnation_);
   atomic_window_.reset();
   atomic_numbers_.reset();
+  for (const auto& link : links_) link->forget_opened_there();
   if (endpoints_.incarnation == incarnation_) address_known_ = false;
   incarnation_ = 0;
   session_ = 0;

@@ -274,7 +274,9 @@ void PeerActor::on_welcome(Dial& dial, const wire::Welcome& welcome) {
   const LinkGen generation = hello.link_gen;
   end_dial(*link);
   begin_session(welcome.incarnation, welcome.session, welcome.lease_ms, welcome.rx_depth);
-  link->resolve(welcome.executed_gen, welcome.executed, true);
+  // It opens this generation, and so never again an earlier one.
+  link->resolve(welcome.executed_gen, welcome.executed, generation - 1);
+  link->note_opened_there(generation);
   open_link(*link, generation, std::move(stream), true);
   consider_dialling();  // the other kinds, as spares
 }
@@ -326,6 +328,8 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
     if (!session_active_ || hello.session > session_) return wire::RejectReason::dead;
     if (hello.session < session_) return wire::RejectReason::old_session;
     if (stays(link)) return wire::RejectReason::duplicate_dial;
+    // Said before it opened a generation that we know it opened: it has given up this dial since.
+    if (hello.opened_gen < link->opened_there()) return wire::RejectReason::old_generation;
     if (hello.link_gen <= link->last_open()) return wire::RejectReason::old_generation;
   } else if (session_active_ && hello.session < session_) {
     return wire::RejectReason::duplicate_dial;  // sent before it knew of our session
@@ -374,7 +378,10 @@ void PeerActor::accept(Greeting& greeting, const wire::Hello& hello) {
   }
   const SessionId session = std::max(session_, hello.session) + (hello.join != 0 ? 0 : 1);
   begin_session(hello.incarnation, session, hello.lease_ms, hello.rx_depth);
-  link.resolve(hello.executed_gen, hello.executed, true);
+  // The hello may have been on its way while we dialled, were let in, and lost that link again. What was sent then it
+  // does not know of; a fence asks when the link is up.
+  link.resolve(hello.executed_gen, hello.executed, hello.opened_gen);
+  link.note_opened_there(hello.opened_gen);
   link.raise_generation(generation);
 
   wire::Welcome welcome;

@@ -246,3 +246,101 @@ TEST_CASE("connections that say nothing are bounded and end") {
   crowd.clear();
   world.world.remove(port);
 }
+
+namespace {
+
+/// A stranger with a region of its own, and work to it.
+struct Target {
+  explicit Target(PeerWorld& in) : world(in), stranger(in, "target") {
+    hello = Stranger::hello_to(world[0], k_player, k_life);
+    stranger.say(world[0], hello);
+    REQUIRE(stranger.welcome.has_value());
+    hello.session = stranger.welcome->session;
+    hello.join = 1;
+    wire::Exchange exchange;
+    exchange.number = exchange.total = 1;
+    exchange.regions.push_back(region);
+    stranger.send(wire::FrameType::exchange, exchange);
+    world.world.run_for(milliseconds(5));
+  }
+  Job& signal() {
+    Job& job = *world[0].jobs.emplace_back(std::make_unique<Job>());
+    job.operation.slot = static_cast<std::uint32_t>(world[0].jobs.size() - 1);
+    job.operation.rank = k_player;
+    job.operation.single = {.verb = TransferVerb::put,
+                            .local = world[0].memory.data(),
+                            .device = &memory::host_device(),
+                            .region = region.key,
+                            .token = region.token,
+                            .size = 0};
+    job.operation.signal = {.wanted = true,
+                            .verb = links::Verb::signal_add,
+                            .region = region.key,
+                            .token = region.token,
+                            .offset = 0,
+                            .value = 1};
+    job.operation.deadline = world.world.now() + seconds(30);
+    peer::PeerActor& actor = world[0].to(k_player);
+    job.operation.place = world[0].directory->memory(k_player)->order.place_of_transfer();
+    actor.post(job.operation);
+    world[0].wake();
+    return job;
+  }
+  [[nodiscard]] std::size_t count(wire::FrameType type) const {
+    return static_cast<std::size_t>(std::count_if(stranger.frames.begin(), stranger.frames.end(),
+                                                  [&](const wire::FrameHeader& frame) { return frame.type == type; }));
+  }
+  PeerWorld& world;
+  Stranger stranger;
+  wire::Hello hello;
+  wire::RegionDescriptor region{.key = {.id = 1, .generation = 1},
+                                .token = {.high = 1, .low = 2},
+                                .base = 4096,
+                                .length = 4096,
+                                .rights = Rights::read | Rights::write | Rights::atomic};
+};
+
+}  // namespace
+
+TEST_CASE("H2, R3 a hello that was said before a generation was opened does not tell what became of that one") {
+  PeerWorld world(61, 2, false, 1);
+  Target target(world);
+  Job& add = target.signal();
+  REQUIRE(world.run([&] { return target.count(wire::FrameType::signal) == 1; }, seconds(1)));
+  const LinkSeq sent_as = target.stranger.frames.back().link_seq;
+  // It is executed there, the answer is lost, and a hello from before arrives.
+  target.hello.link_gen = 5;
+  target.hello.opened_gen = 0;
+  target.stranger.say(world[0], target.hello);
+  REQUIRE(target.stranger.welcome.has_value());
+  REQUIRE(world.run([&] { return target.count(wire::FrameType::fence_request) > 0; }, seconds(1)));
+  CHECK(target.count(wire::FrameType::signal) == 1);  // not once more
+  CHECK_FALSE(add.ended());
+  wire::FenceAnswer answer{.link_id = 10, .link_gen = 1, .executed = {}};
+  answer.executed.record(sent_as, true);
+  target.stranger.send(wire::FrameType::fence_answer, answer);
+  REQUIRE(world.run([&] { return add.ended(); }, seconds(1)));
+  CHECK(add.code == ErrorCode::ok);
+  CHECK(target.count(wire::FrameType::signal) == 1);
+}
+
+TEST_CASE("R4 a hello that knows of the generation settles it: what it does not name was not executed") {
+  PeerWorld world(62, 2, false, 1);
+  Target target(world);
+  Job& add = target.signal();
+  REQUIRE(world.run([&] { return target.count(wire::FrameType::signal) == 1; }, seconds(1)));
+  target.hello.link_gen = 2;
+  target.hello.opened_gen = 1;
+  target.stranger.say(world[0], target.hello);
+  REQUIRE(target.stranger.welcome.has_value());
+  REQUIRE(world.run([&] { return target.count(wire::FrameType::signal) == 2; }, seconds(1)));
+  CHECK(target.count(wire::FrameType::fence_request) == 0);
+  CHECK_FALSE(add.ended());
+  // It has been heard to know generation 1, so an older word is no word: the link that stands is not given up for it.
+  Stranger late(world, "late");
+  target.hello.link_gen = 9;
+  target.hello.opened_gen = 0;
+  late.say(world[0], target.hello);
+  CHECK(reason_of(late) == wire::RejectReason::old_generation);
+  CHECK(world[0].links_up(k_player) == 1);
+}

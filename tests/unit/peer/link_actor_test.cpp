@@ -231,24 +231,24 @@ TEST_CASE("a broken link ends reads and what never left; the rest waits for the 
   CHECK(bench.actor.unresolved_generation() == 1);
 
   SUBCASE("executed and not executed") {
-    bench.actor.resolve(1, executed_of({2}, 2), false);
+    bench.actor.resolve(1, executed_of({2}, 2), 1);
     CHECK(put.operation.live == 0);
     CHECK(bench.count(AttemptEnd::executed) == 1);
     CHECK(bench.ends[2].how == AttemptEnd::not_executed);
     CHECK(bench.ends[2].chunk.index == 0);
     CHECK(bench.ends[3].how == AttemptEnd::executed);
     CHECK(bench.ends[3].chunk.index == 1);
-    bench.actor.resolve(1, executed_of({1, 2}, 2), false);  // a repeat changes nothing
+    bench.actor.resolve(1, executed_of({1, 2}, 2), 1);  // a repeat changes nothing
     CHECK(bench.ends.size() == 4);
   }
   SUBCASE("a word about another generation") {
-    bench.actor.resolve(2, executed_of({1, 2}, 2), false);
+    bench.actor.resolve(2, executed_of({1, 2}, 2), 2);
     CHECK(put.operation.live == 2);
-    bench.actor.resolve(0, {}, false);
+    bench.actor.resolve(0, {}, 0);
     CHECK(put.operation.live == 2);
   }
   SUBCASE("the target never opened this generation") {
-    bench.actor.resolve(0, {}, true);
+    bench.actor.resolve(0, {}, 1);
     CHECK(put.operation.live == 0);
     CHECK(bench.count(AttemptEnd::not_executed) == 4);
   }
@@ -276,7 +276,7 @@ TEST_CASE("a broken link ends reads and what never left; the rest waits for the 
     next.events.on_completions();
     CHECK(other.operation.live == 0);
     CHECK(put.operation.live == 2);
-    bench.actor.resolve(1, executed_of({1, 2}, 2), false);
+    bench.actor.resolve(1, executed_of({1, 2}, 2), 1);
     CHECK(put.operation.live == 0);
   }
 }
@@ -409,7 +409,7 @@ TEST_CASE("copies that this side makes are settled by their completions and by n
   bench.actor.fail(k_broken);
   CHECK(put.operation.live == 3);
   CHECK_FALSE(bench.actor.unresolved());
-  bench.actor.resolve(1, executed_of({1, 2}, 2), true);
+  bench.actor.resolve(1, executed_of({1, 2}, 2), 1);
   bench.actor.give_up_unresolved(k_broken);
   CHECK(put.operation.live == 3);
   link.complete(a);
