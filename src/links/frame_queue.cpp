@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "wire/payload_sum.hpp"
+
 namespace hixl::links {
 namespace {
 
@@ -16,14 +18,6 @@ constexpr std::size_t k_pieces_initial = 64;
 constexpr std::size_t k_pieces_kept = 1024;
 constexpr std::size_t k_records_initial = 32;
 constexpr std::size_t k_records_kept = 256;
-
-std::uint32_t payload_crc(std::span<const iovec> pieces) {
-  std::uint32_t crc = 0;
-  for (const iovec& piece : pieces) {
-    crc = wire::crc32c({static_cast<const std::byte*>(piece.iov_base), piece.iov_len}, crc);
-  }
-  return crc;
-}
 
 /// Appends what is left of a piece after `skip` bytes, and takes from `skip` what it covered.
 bool add_piece(FrameQueue::Gathered& gathered, std::span<iovec> out, const void* base, std::size_t size,
@@ -56,18 +50,27 @@ Result<void> FrameQueue::push(wire::FrameHeader header, const Frame& frame) {
   }
   std::size_t payload_bytes = 0;
   for (const iovec& piece : frame.pieces) payload_bytes += piece.iov_len;
-  HIXL_ASSERT(frame.body.size() <= wire::k_body_bytes_max && payload_bytes <= wire::k_payload_bytes_max);
+  const std::size_t marks = wire::marks_of(header.flags, payload_bytes);
+  const std::size_t body_bytes = frame.body.size() + marks * wire::k_mark_bytes;
+  HIXL_ASSERT(body_bytes <= wire::k_body_bytes_max && payload_bytes <= wire::k_payload_bytes_max);
 
-  header.body_bytes = static_cast<std::uint32_t>(frame.body.size());
-  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
-  header.body_crc = wire::crc32c(frame.body);
-  const bool with_payload_crc = (header.flags & wire::k_flag_payload_crc) != 0;
-  header.payload_crc = with_payload_crc ? payload_crc(frame.pieces) : 0;
-
-  const std::size_t head_bytes = wire::k_header_bytes + frame.body.size();
+  const std::size_t head_bytes = wire::k_header_bytes + body_bytes;
   const Bytes head = bytes_.extend(head_bytes);
+  const Bytes body = head.subspan(wire::k_header_bytes);
+  std::copy(frame.body.begin(), frame.body.end(), body.begin());
+  header.payload_crc = 0;
+  if ((header.flags & wire::k_flag_payload_crc) != 0) {
+    wire::PayloadSum sum;
+    for (const iovec& piece : frame.pieces) sum.add({static_cast<const std::byte*>(piece.iov_base), piece.iov_len});
+    header.payload_crc = sum.whole();
+    ByteWriter writer(body.subspan(frame.body.size()));
+    for (const std::uint32_t mark : std::span(sum.marks()).first(marks)) writer.put(mark);
+    HIXL_ASSERT(writer.ok() && writer.size() == marks * wire::k_mark_bytes);
+  }
+  header.body_bytes = static_cast<std::uint32_t>(body_bytes);
+  header.payload_bytes = static_cast<std::uint32_t>(payload_bytes);
+  header.body_crc = wire::crc32c(body);
   wire::encode(header, head.first<wire::k_header_bytes>());
-  std::copy(frame.body.begin(), frame.body.end(), head.begin() + wire::k_header_bytes);
   if (!frame.pieces.empty()) {
     std::copy(frame.pieces.begin(), frame.pieces.end(), pieces_.extend(frame.pieces.size()).begin());
   }

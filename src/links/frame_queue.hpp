@@ -28,7 +28,8 @@ class FrameQueue {
   };
   FrameQueue();
 
-  /// Fills in lengths and checksums of the header. The descriptors are duplicated; FD_LIMIT with none queued.
+  /// Fills in lengths and checksums of the header, and adds the marks of a payload with checksum to the body. The
+  /// descriptors are duplicated; FD_LIMIT with none queued.
   [[nodiscard]] Result<void> push(wire::FrameHeader header, const Frame& frame);
   /// Header and body bytes of the frames that have not wholly left.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_.size(); }

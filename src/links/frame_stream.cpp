@@ -15,9 +15,9 @@ namespace {
 constexpr std::size_t k_write_bytes_per_event = 8U << 20U;
 // Pieces of one write, half of Linux's IOV_MAX: 256 frames of header and payload, in 8 KiB of stack.
 constexpr std::size_t k_write_pieces_max = 512;
-// A peer within its limits has at most 1 024 frames unanswered; the longest answer to one of them, a nack, has 122
-// bytes. Twice that leaves room for the pongs.
-constexpr std::size_t k_answer_reserve_bytes = 256U << 10U;
+// A peer within its limits has at most 1 024 frames unanswered; the longest answer to one of them, the head of
+// read_data with the marks of 4 MiB, has 324 bytes. Half as much again leaves room for the pongs.
+constexpr std::size_t k_answer_reserve_bytes = 512U << 10U;
 
 }  // namespace
 
@@ -67,7 +67,13 @@ bool FrameStream::sendable_again() const noexcept {
 
 bool FrameStream::queue(const wire::FrameHeader& header, const FrameQueue::Frame& frame, std::size_t bytes_max) {
   if (!writable()) return true;
-  if (!fits(frame.body.size(), bytes_max)) return false;
+  std::size_t body_bytes = frame.body.size();
+  if ((header.flags & wire::k_flag_payload_crc) != 0) {
+    std::size_t payload_bytes = 0;
+    for (const iovec& piece : frame.pieces) payload_bytes += piece.iov_len;
+    body_bytes += wire::marks_of(header.flags, payload_bytes) * wire::k_mark_bytes;
+  }
+  if (!fits(body_bytes, bytes_max)) return false;
   if (const Result<void> pushed = out_.push(header, frame); !pushed) fail(pushed.error());
   loop_.defer(*this);
   return true;

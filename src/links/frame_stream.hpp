@@ -24,6 +24,7 @@
 #include "runtime/loop.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
+#include "wire/payload_sum.hpp"
 
 namespace hixl::links {
 
@@ -38,6 +39,12 @@ class FrameSink {
   virtual std::size_t payload_target(std::uint64_t left, std::span<iovec> out) = 0;
   virtual void on_payload_bytes(std::size_t bytes) = 0;
   virtual void on_payload_end() = 0;
+  /// Instead of on_payload_end(): the bytes are not those that the frame's checksum was made of; the first piece that
+  /// is wrong. True: dealt with, the stream goes on behind the frame. False: it ends as CORRUPT.
+  [[nodiscard]] virtual bool on_payload_corrupt(const wire::PayloadPiece& piece) {
+    static_cast<void>(piece);
+    return false;
+  }
   /// The queue of outgoing frames has room again after `busy`.
   virtual void on_sendable() = 0;
   /// All bytes of the payload of the frame with this ticket have left (the memory is not read any more).
@@ -60,9 +67,10 @@ class FrameStream final : private runtime::StreamEvents, private runtime::Task {
   /// sink.
   void set_sink(FrameSink* sink);
 
-  /// Queues a frame; lengths and checksums of the header are filled in here. False: no room (nothing was queued);
-  /// on_sendable() follows. A dead stream swallows the frame: on_down() says that it did not leave. `fds` are
-  /// duplicated. Frames of one turn leave together in as few system calls as possible, at the end of the turn.
+  /// Queues a frame; lengths and checksums of the header, and marks of the payload, are filled in here. False: no room
+  /// (nothing was queued); on_sendable() follows. A dead stream swallows the frame: on_down() says that it did not
+  /// leave. `fds` are duplicated. Frames of one turn leave together in as few system calls as possible, at the end of
+  /// the turn.
   [[nodiscard]] bool send(const wire::FrameHeader& header, ConstBytes body, std::span<const int> fds = {});
   /// The same with payload, which is read from `pieces` until on_sent(ticket) (ticket != 0) or destruction.
   [[nodiscard]] bool send(const wire::FrameHeader& header, ConstBytes body, std::span<const iovec> pieces,

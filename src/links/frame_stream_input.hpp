@@ -7,12 +7,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/assert.hpp"
 #include "links/frame_stream.hpp"
 #include "links/read_buffer.hpp"
 #include "wire/frame.hpp"
+#include "wire/payload_sum.hpp"
 
 namespace hixl::links {
 
@@ -22,7 +25,8 @@ struct FrameStream::In {
   wire::FrameHeader header;
   bool skip = false;  ///< an optional frame of a type that is not known here
   std::uint64_t payload_left = 0;
-  std::uint32_t payload_crc = 0;   ///< of the bytes so far, when the frame carries one
+  wire::PayloadSum payload_sum;    ///< of the bytes so far, when the frame carries one
+  wire::PayloadSum::Marks marks;   ///< the sender's; those of this frame
   std::uint64_t parsed_bytes = 0;  ///< offset in the stream
   std::uint64_t read_bytes = 0;    ///< offset in the stream
   std::size_t event_bytes = 0;     ///< read during this event
@@ -41,6 +45,12 @@ struct FrameStream::In {
     return !buffer.empty() || (phase == Phase::payload && payload_left == 0);
   }
   [[nodiscard]] bool payload_checked() const noexcept { return (header.flags & wire::k_flag_payload_crc) != 0; }
+  /// Of a payload that has come whole: what its checksum says is wrong.
+  [[nodiscard]] std::optional<wire::PayloadPiece> wrong_piece() const noexcept {
+    if (!payload_checked()) return std::nullopt;
+    const std::size_t count = wire::marks_of(header.flags, header.payload_bytes);
+    return payload_sum.first_wrong(std::span(marks).first(count), header.payload_crc);
+  }
 };
 
 /// Lets a sink destroy the stream from inside a call. The buffers then live until that call has returned.

@@ -109,6 +109,11 @@ FrameStream::Step FrameStream::parse_body() {
     return Step::stopped;
   }
   in_->consume(header.body_bytes);
+  const std::size_t mark_bytes = wire::marks_of(header.flags, header.payload_bytes) * wire::k_mark_bytes;
+  if (body.size() < mark_bytes) {
+    fail(Error(ErrorCode::malformed_frame, {.length = body.size(), .limit = mark_bytes}));
+    return Step::stopped;
+  }
   if (header.payload_bytes == 0) {
     in_->phase = In::Phase::header;
     ++in_->event_frames;
@@ -118,9 +123,11 @@ FrameStream::Step FrameStream::parse_body() {
   }
   in_->phase = In::Phase::payload;
   in_->payload_left = header.payload_bytes;
-  in_->payload_crc = 0;
+  in_->payload_sum.clear();
+  ByteReader marks(body.last(mark_bytes));
+  for (std::size_t i = 0; i < mark_bytes / wire::k_mark_bytes; ++i) in_->marks[i] = marks.get<std::uint32_t>();
   if (in_->skip) return Step::progressed;
-  return tell([&](FrameSink& sink) { sink.on_payload_start(header, body); });
+  return tell([&](FrameSink& sink) { sink.on_payload_start(header, body.first(body.size() - mark_bytes)); });
 }
 
 FrameStream::Step FrameStream::take_payload() {
@@ -143,9 +150,7 @@ FrameStream::Step FrameStream::take_payload() {
       source += bytes;
     });
   }
-  if (in_->payload_checked()) {
-    in_->payload_crc = wire::crc32c(in_->buffer.content().first(taken), in_->payload_crc);
-  }
+  if (in_->payload_checked()) in_->payload_sum.add(in_->buffer.content().first(taken));
   in_->buffer.consume(taken);
   return took(taken);
 }
@@ -164,12 +169,15 @@ FrameStream::Step FrameStream::end_payload() {
   in_->phase = In::Phase::header;
   ++in_->event_frames;
   static_cast<void>(in_->fds.take(in_->parsed_bytes));
-  if (in_->payload_checked() && in_->payload_crc != in_->header.payload_crc) {
-    fail(Error(ErrorCode::corrupt, {.length = in_->header.payload_bytes}));
-    return Step::stopped;
-  }
-  if (in_->skip) return Step::progressed;
-  return tell([](FrameSink& sink) { sink.on_payload_end(); });
+  const std::optional<wire::PayloadPiece> wrong = in_->wrong_piece();
+  if (!wrong) return in_->skip ? Step::progressed : tell([](FrameSink& sink) { sink.on_payload_end(); });
+  const Life* const life = life_;
+  bool dealt_with = false;
+  Step step = Step::stopped;
+  if (!in_->skip) step = tell([&](FrameSink& sink) { dealt_with = sink.on_payload_corrupt(*wrong); });
+  if (dealt_with) return step;
+  if (!life->gone) fail(Error(ErrorCode::corrupt, {.length = in_->header.payload_bytes}));
+  return Step::stopped;
 }
 
 /// One system call: payload to where it belongs, and whatever follows it into the buffer.
@@ -215,9 +223,7 @@ FrameStream::Step FrameStream::read_more() {
   in_->buffer.filled(result.bytes - direct);
   if (direct == 0) return Step::progressed;
   if (in_->payload_checked()) {
-    for_each_piece(pieces, direct, [&](const std::byte* at, std::size_t bytes) {
-      in_->payload_crc = wire::crc32c({at, bytes}, in_->payload_crc);
-    });
+    for_each_piece(pieces, direct, [&](const std::byte* at, std::size_t bytes) { in_->payload_sum.add({at, bytes}); });
   }
   return took(direct);
 }

@@ -44,7 +44,8 @@ enum class FrameType : std::uint8_t {
 
 enum FrameFlags : std::uint16_t {
   k_flag_optional = 1,     ///< may be skipped by a receiver that does not know the type
-  k_flag_payload_crc = 2,  ///< payload_crc is set and must match
+  k_flag_payload_crc = 2,  ///< payload_crc is set and must match, and marks follow the body (payload_sum.hpp). On a
+                           ///< read, which has no payload: the data shall come with them
 };
 
 struct FrameHeader {
