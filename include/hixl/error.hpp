@@ -100,6 +100,8 @@ enum class ErrorKind : std::uint8_t {
     "check that the peer is this library, and its version")                                                      \
   X(truncated_frame, 71, reconnect, "the connection ended inside a frame", "nothing: the frame was not applied") \
   X(corrupt, 72, reconnect, "a checksum did not match", "check the network hardware")                            \
+  X(payload_corrupt, 73, give_up, "bytes changed on their way, in every attempt",                                \
+    "check memory and network of both hosts, and that nobody writes there meanwhile")                            \
   X(os_error, 80, give_up, "the operating system refused", "see the error number")                               \
   X(internal, 90, give_up, "a defect of this library", "report it with the log")
 

@@ -145,6 +145,9 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   if (detail.entry != k_no_entry) text.add("entry {}", detail.entry);
   if (code == ErrorCode::version_mismatch) {
     text.add("version {} there, {} here", detail.length, detail.limit);
+  } else if (code == ErrorCode::payload_corrupt) {
+    text.add("address {:#x} + {:#x} ({} bytes)", detail.address, detail.length, detail.length);
+    text.add("offset {} of the peer's region", detail.limit);
   } else if (code == ErrorCode::wrong_peer && detail.limit != 0) {
     text.add("life {:x} expected, {:x} found", detail.limit, detail.length);
   } else {

@@ -98,7 +98,8 @@ struct Post {
 [[nodiscard]] wire::AtomicBody atomic_body(const Post& post, std::uint64_t offset) noexcept;
 
 /// End of one attempt. With `error.code == ok` it was executed; otherwise it was refused or is known not executed.
-/// BUSY: an atomic for which the target's window has no room now.
+/// BUSY: an atomic for which the target's window has no room now. PAYLOAD_CORRUPT: the bytes changed on their way, so
+/// it was not executed and may be tried again; where (address, length) and the offset in the peer's region (limit).
 struct Completion {
   std::uint64_t cookie = 0;
   Error error{};
@@ -176,6 +177,7 @@ class Link {
     std::uint64_t bytes_in = 0;       ///< payload of our gets
     std::uint64_t copies = 0;         ///< pieces of payload that passed through a buffer on this side
     std::uint64_t staging_bytes = 0;  ///< memory that it keeps for such buffers now
+    std::uint64_t corrupt = 0;        ///< payloads that arrived changed: the peer's here, ours there
   };
   [[nodiscard]] virtual Traffic traffic() const noexcept = 0;
 };
@@ -189,6 +191,7 @@ struct LinkServices {
   std::uint32_t tx_depth = 32;      ///< our attempts in flight
   std::uint32_t rx_depth = 32;      ///< the peer's room for control frames
   AtomicWindow* atomics = nullptr;  ///< the peer's; null: its atomics are refused
+  bool check_payload = false;       ///< our payload carries a checksum, and so shall what we read
 };
 
 struct LinkIdentity {

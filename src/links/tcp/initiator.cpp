@@ -53,14 +53,20 @@ void encode_post(const Post& post, ByteWriter& writer) {
 
 }  // namespace
 
-Initiator::Initiator(const LinkIdentity& identity, std::uint32_t tx_depth, Staging& staging)
-    : identity_(identity), depth_(tx_depth), staging_(staging), attempts_(std::make_unique<Attempt[]>(tx_depth)) {
+Initiator::Initiator(const LinkIdentity& identity, const LinkServices& services, Staging& staging)
+    : identity_(identity),
+      depth_(services.tx_depth),
+      check_payload_(services.check_payload),
+      staging_(staging),
+      attempts_(std::make_unique<Attempt[]>(depth_)) {
   for (std::uint32_t i = 0; i < depth_; ++i) free_.push_back(attempts_[i]);
 }
 
 Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequencer) {
   HIXL_ASSERT(!post.segments.empty() && post.segments.size() <= wire::k_segments_max);
-  if (free_.empty() || !stream.room_for(k_post_body_bytes_max)) return Answer::busy;
+  const std::size_t body_bytes_max =
+      k_post_body_bytes_max + (check_payload_ ? wire::k_marks_max * wire::k_mark_bytes : 0);
+  if (free_.empty() || !stream.room_for(body_bytes_max)) return Answer::busy;
   Attempt& attempt = *free_.pop_front();
   attempt.verb = post.verb;
   attempt.abandoned = false;
@@ -95,6 +101,7 @@ Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequenc
   header.op_id = post.op_id;
   header.chunk = post.chunk;
   header.attempt = post.attempt;
+  if (check_payload_ && attempt.bytes != 0) header.flags = wire::k_flag_payload_crc;
   const std::uint64_t ticket = payload.count != 0 ? write_ticket(header.link_seq) : 0;
   if (payload.staged != nullptr) payload.staged->ticket = ticket;
   const bool sent =
@@ -178,14 +185,18 @@ Result<void> Initiator::on_ack(LinkSeq upto, const FrameStream& stream) {
 Result<void> Initiator::on_nack(const wire::Nack& nack, const FrameStream& stream) {
   Attempt* const attempt = find_by_seq(nack.seq);
   if (attempt == nullptr || stream.holds_ticket(write_ticket(nack.seq))) return malformed(nack.seq);
-  end(*attempt, Error(static_cast<ErrorCode>(nack.code), {.rank = identity_.rank,
-                                                          .link = identity_.link_id,
-                                                          .stage = Stage::remote_check,
-                                                          .address = nack.address,
-                                                          .length = nack.length,
-                                                          .nearest_base = nack.nearest_base,
-                                                          .nearest_length = nack.nearest_length,
-                                                          .limit = nack.limit}));
+  const auto code = static_cast<ErrorCode>(nack.code);
+  const bool corrupt = code == ErrorCode::payload_corrupt;
+  // Of bytes that went without a checksum nobody can say that they changed.
+  if (corrupt && (!check_payload_ || attempt->verb != Verb::write || attempt->bytes == 0)) return malformed(nack.seq);
+  end(*attempt, Error(code, {.rank = identity_.rank,
+                             .link = identity_.link_id,
+                             .stage = corrupt ? Stage::transfer : Stage::remote_check,
+                             .address = nack.address,
+                             .length = nack.length,
+                             .nearest_base = nack.nearest_base,
+                             .nearest_length = nack.nearest_length,
+                             .limit = nack.limit}));
   return {};
 }
 
@@ -248,6 +259,21 @@ void Initiator::on_read_end() noexcept {
   if (!reading_->abandoned) bytes_in_ += reading_->bytes;
   end(*reading_, Error());
   reading_ = nullptr;
+}
+
+Error Initiator::on_read_corrupt(const wire::PayloadPiece& piece) noexcept {
+  const SegmentCursor at = find_piece(reading_->segments, piece.offset);
+  Error error(ErrorCode::payload_corrupt,
+              {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer, .length = piece.bytes});
+  if (!reading_->abandoned) {
+    const Segment& segment = reading_->segments[at.index];
+    error.detail.address = reinterpret_cast<std::uint64_t>(segment.local) + at.done;
+    error.detail.length = std::min<std::uint64_t>(piece.bytes, segment.bytes - at.done);
+    error.detail.limit = segment.offset + at.done;
+  }
+  end(*reading_, error);
+  reading_ = nullptr;
+  return error;
 }
 
 Initiator::Attempt* Initiator::find_by_seq(LinkSeq seq) noexcept {

@@ -27,7 +27,7 @@ namespace hixl::links::tcp {
 
 class Initiator {
  public:
-  Initiator(const LinkIdentity& identity, std::uint32_t tx_depth, Staging& staging);
+  Initiator(const LinkIdentity& identity, const LinkServices& services, Staging& staging);
 
   /// The stream and the sequencer are used during the call only.
   [[nodiscard]] Answer post(const Post& post, FrameStream& stream, Sequencer& sequencer);
@@ -45,6 +45,8 @@ class Initiator {
   [[nodiscard]] Result<std::size_t> read_target(std::span<iovec> out);
   void on_read_bytes(std::size_t bytes) noexcept;
   void on_read_end() noexcept;
+  /// Instead of on_read_end(): the data is not what the peer sent. The attempt ends as not executed; with what error.
+  Error on_read_corrupt(const wire::PayloadPiece& piece) noexcept;
 
   [[nodiscard]] std::uint64_t bytes_out() const noexcept { return bytes_out_; }
   [[nodiscard]] std::uint64_t bytes_in() const noexcept { return bytes_in_; }
@@ -75,6 +77,7 @@ class Initiator {
 
   const LinkIdentity identity_;
   const std::uint32_t depth_;
+  const bool check_payload_;
   Staging& staging_;
   std::unique_ptr<Attempt[]> attempts_;
   // Lists last, so that they let go of the attempts first.

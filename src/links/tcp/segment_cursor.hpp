@@ -29,6 +29,15 @@ struct SegmentCursor {
   }
 };
 
+/// The place of the byte at `offset` of the payload of these segments, which must reach so far.
+template <class Part>
+[[nodiscard]] SegmentCursor find_piece(std::span<const Part> parts, std::size_t offset) noexcept {
+  SegmentCursor at;
+  at.advance(parts, offset);
+  while (parts[at.index].bytes == 0) at = {at.index + 1, 0};
+  return at;
+}
+
 /// Tickets of a stream: even ones are our writes, by their number; odd ones our answers to reads.
 [[nodiscard]] constexpr std::uint64_t write_ticket(std::uint64_t link_seq) noexcept { return link_seq * 2; }
 [[nodiscard]] constexpr std::uint64_t answer_ticket(std::uint64_t read_seq) noexcept { return read_seq * 2 + 1; }

@@ -24,6 +24,7 @@ Target::Target(const LinkIdentity& identity, const LinkServices& services, Frame
       regions_(services.regions),
       signals_(services.signals),
       atomics_(services.atomics),
+      check_payload_(services.check_payload),
       stream_(stream),
       sequencer_(sequencer),
       staging_(staging),
@@ -122,11 +123,33 @@ Result<void> Target::on_write_end() {
   return {};
 }
 
+Result<void> Target::on_write_corrupt(const wire::PayloadPiece& piece, Error& told) {
+  if (!writing_.verdict || writing_.torn) return on_write_end();
+  writing_.open = false;
+  const std::span<const wire::WireSegment> segments(writing_.access.segments.data(), writing_.access.segment_count);
+  const SegmentCursor at = find_piece(segments, piece.offset);
+  const std::uint64_t offset = segments[at.index].offset + at.done;
+  const std::uint64_t bytes = std::min<std::uint64_t>(piece.bytes, segments[at.index].bytes - at.done);
+  const auto place = regions_.check(writing_.access.region, writing_.access.token, offset, bytes, Rights::write);
+  if (!place) return broken(ErrorCode::link_failed);  // closed since its last byte came: as in write_target()
+  told = Error(ErrorCode::payload_corrupt, {.rank = identity_.rank,
+                                            .link = identity_.link_id,
+                                            .stage = Stage::transfer,
+                                            .address = reinterpret_cast<std::uint64_t>(place->data),
+                                            .length = bytes,
+                                            .limit = offset});
+  return refuse(writing_.seq, told);
+}
+
 // ---- reads ----
 
 Result<void> Target::on_read(const wire::FrameHeader& header, ConstBytes body) {
-  Read read{
-      .seq = header.link_seq, .op_id = header.op_id, .chunk = header.chunk, .attempt = header.attempt, .access = {}};
+  Read read{.seq = header.link_seq,
+            .op_id = header.op_id,
+            .chunk = header.chunk,
+            .attempt = header.attempt,
+            .checked = check_payload_ || (header.flags & wire::k_flag_payload_crc) != 0,
+            .access = {}};
   if (!decode_body(body, read.access)) return broken(ErrorCode::malformed_frame);
   const auto places = check(read.access, Rights::read);
   if (!places) return refuse(read.seq, places.error());
@@ -155,6 +178,7 @@ Result<void> Target::answer(const Read& read, std::span<const iovec> pieces, Sta
   header.op_id = read.op_id;
   header.chunk = read.chunk;
   header.attempt = read.attempt;
+  if (read.checked && !pieces.empty()) header.flags = wire::k_flag_payload_crc;
   const std::uint64_t ticket = pieces.empty() ? 0 : answer_ticket(read.seq);
   // A peer that asks on without reading meets the end of the reserve; reading less from it instead would be a deadlock
   // when both sides do it.

@@ -36,6 +36,8 @@ class Target {
   [[nodiscard]] Result<std::size_t> write_target(std::span<iovec> out);
   void on_write_bytes(std::size_t bytes);
   [[nodiscard]] Result<void> on_write_end();
+  /// Instead of on_write_end(): the bytes are not what the peer sent. Refused; `told` is what the peer is told.
+  [[nodiscard]] Result<void> on_write_corrupt(const wire::PayloadPiece& piece, Error& told);
   [[nodiscard]] Result<void> on_read(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> on_signal(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> on_atomic(const wire::FrameHeader& header, ConstBytes body);
@@ -57,6 +59,7 @@ class Target {
     OpId op_id = 0;
     std::uint32_t chunk = 0;
     std::uint8_t attempt = 0;
+    bool checked = false;  ///< its data shall carry a checksum
     wire::Access access;
   };
   [[nodiscard]] Result<void> answer(const Read& read, std::span<const iovec> pieces, Staging::Outgoing* staged);
@@ -71,6 +74,7 @@ class Target {
   memory::RegionTable& regions_;
   memory::SignalPage& signals_;
   AtomicWindow* const atomics_;
+  const bool check_payload_;
   FrameStream& stream_;
   Sequencer& sequencer_;
   Staging& staging_;

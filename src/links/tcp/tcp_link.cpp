@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "links/tcp/tcp_link.hpp"
 
+#include <string_view>
 #include <utility>
 
 #include "base/assert.hpp"
 
 namespace hixl::links::tcp {
+namespace {
+
+// One flipped bit is chance, three within the life of a connection are its way of working: another connection may take
+// another path, another queue of the card or another link.
+constexpr std::uint32_t k_corrupt_max = 3;
+constexpr std::string_view k_corrupt_topic = "corrupt payload on links of rank";
+
+}  // namespace
 
 TcpLink::TcpLink(const LinkCaps& caps, const LinkIdentity& identity, std::unique_ptr<FrameStream> stream,
                  const LinkServices& services, LinkEvents& events)
@@ -15,7 +24,7 @@ TcpLink::TcpLink(const LinkCaps& caps, const LinkIdentity& identity, std::unique
       events_(events),
       stream_(std::move(stream)),
       sequencer_(*stream_, {identity.session, identity.link_id, identity.link_gen}, services.rx_depth, services.loop),
-      initiator_(identity, services.tx_depth, staging_),
+      initiator_(identity, services, staging_),
       target_(identity, services, *stream_, sequencer_, staging_),
       last_heard_(services.loop.now()) {
   report_later();
@@ -74,7 +83,8 @@ Link::Traffic TcpLink::traffic() const noexcept {
   return {.bytes_out = initiator_.bytes_out(),
           .bytes_in = initiator_.bytes_in(),
           .copies = staging_.copies() + (stream_ != nullptr ? stream_->buffered_pieces() : copies_),
-          .staging_bytes = staging_.bytes()};
+          .staging_bytes = staging_.bytes(),
+          .corrupt = corrupt_in_ + corrupt_own_};
 }
 
 std::uint64_t TcpLink::progress() noexcept {
@@ -168,14 +178,8 @@ Result<void> TcpLink::handle(const wire::FrameHeader& header, ConstBytes body) {
     }
     case FrameType::ack:
       return on_ack(body);
-    case FrameType::nack: {
-      wire::Nack nack;
-      if (!decode_body(body, nack)) return fail(ErrorCode::malformed_frame);
-      const Result<void> known = initiator_.on_nack(nack, *stream_);
-      give_credit();  // of a read that was taken back nothing but its place is left
-      report_later();
-      return known;
-    }
+    case FrameType::nack:
+      return on_nack(body);
     case FrameType::ping:
       answer_ping(body);
       return {};
@@ -196,6 +200,28 @@ Result<void> TcpLink::on_ack(ConstBytes body) {
   if (sequencer_.take_credit_returned()) give_credit();
   report_later();
   return ended;
+}
+
+Result<void> TcpLink::on_nack(ConstBytes body) {
+  wire::Nack nack;
+  if (!decode_body(body, nack)) return fail(ErrorCode::malformed_frame);
+  const Result<void> known = initiator_.on_nack(nack, *stream_);
+  give_credit();  // of a read that was taken back nothing but its place is left
+  report_later();
+  if (!known || static_cast<ErrorCode>(nack.code) != ErrorCode::payload_corrupt) return known;
+  return note_own_corrupt(
+      Error(ErrorCode::payload_corrupt, {.address = nack.address, .length = nack.length, .limit = nack.limit}));
+}
+
+/// The attempt goes back to its owner, who tries again; a link that does it again and again is worth no more attempts.
+Result<void> TcpLink::note_own_corrupt(const Error& error) {
+  corrupt_own_ += 1;
+  loop_.log().warn(
+      {k_corrupt_topic, identity_.rank},
+      "link {} to rank {}: {} bytes at {:#x} arrived corrupt, at offset {} of the peer's region; sent again",
+      identity_.link_id, identity_.rank, error.detail.length, error.detail.address, error.detail.limit);
+  if (corrupt_own_ < k_corrupt_max) return {};
+  return tl::unexpected<Error>(error);
 }
 
 void TcpLink::answer_ping(ConstBytes body) {
@@ -239,6 +265,26 @@ void TcpLink::on_payload_bytes(std::size_t bytes) {
 
 void TcpLink::on_payload_end() {
   if (const Result<void> ended = end_payload(); !ended) end(ended.error());
+}
+
+bool TcpLink::on_payload_corrupt(const wire::PayloadPiece& piece) {
+  Result<void> ended;
+  if (payload_is_write_) {
+    Error told;
+    ended = target_.on_write_corrupt(piece, told);
+    if (told.code != ErrorCode::ok) {
+      corrupt_in_ += 1;
+      loop_.log().warn({k_corrupt_topic, identity_.rank},
+                       "link {} from rank {}: {} bytes at {:#x} arrived corrupt, at offset {} of our region; refused",
+                       identity_.link_id, identity_.rank, told.detail.length, told.detail.address, told.detail.limit);
+    }
+  } else {
+    ended = note_own_corrupt(initiator_.on_read_corrupt(piece));
+    give_credit();
+    report_later();
+  }
+  if (!ended) end(ended.error());
+  return true;
 }
 
 Result<void> TcpLink::end_payload() {

@@ -47,6 +47,7 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
   std::size_t payload_target(std::uint64_t left, std::span<iovec> out) override;
   void on_payload_bytes(std::size_t bytes) override;
   void on_payload_end() override;
+  [[nodiscard]] bool on_payload_corrupt(const wire::PayloadPiece& piece) override;
   void on_sendable() override { give_credit(); }
   void on_sent(std::uint64_t ticket) override;
   void on_down(const Error& error) override { end(error); }
@@ -55,6 +56,8 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
   [[nodiscard]] Result<void> handle(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> start_payload(const wire::FrameHeader& header, ConstBytes body);
   [[nodiscard]] Result<void> end_payload();
+  [[nodiscard]] Result<void> on_nack(ConstBytes body);
+  [[nodiscard]] Result<void> note_own_corrupt(const Error& error);
   [[nodiscard]] Result<void> on_ack(ConstBytes body);
   void answer_ping(ConstBytes body);
   void give_credit();
@@ -76,6 +79,8 @@ class TcpLink final : public Link, private FrameSink, private runtime::Task {
   Instant last_heard_;
   std::uint64_t received_bytes_ = 0;  ///< of the payload of answers
   std::uint64_t copies_ = 0;          ///< of the stream that is gone
+  std::uint64_t corrupt_in_ = 0;      ///< the peer's writes that arrived corrupt
+  std::uint32_t corrupt_own_ = 0;     ///< our writes that did at the peer, and data of our reads
   bool payload_is_write_ = false;     ///< of the frame under way; else it is data of a read
   bool up_due_ = true;
   bool completions_told_ = false;

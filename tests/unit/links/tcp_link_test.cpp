@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "far_device.hpp"
 #include "tcp_world.hpp"
 
 using namespace hixl;
@@ -199,33 +200,6 @@ TEST_CASE("a refusal carries where, what and the limit") {
   CHECK(error.detail.nearest_length == here.error().detail.nearest_length);
   CHECK(error.detail.limit == here.error().detail.limit);
 }
-
-namespace {
-
-/// Memory at addresses that nobody has mapped, of a device that counts what is asked of it.
-struct FarDevice final : memory::Device {
-  static constexpr std::uintptr_t k_base = 0x1000;  // below what any process maps
-  explicit FarDevice(std::size_t size) : bytes(size) {}
-  [[nodiscard]] const memory::DeviceCaps& caps() const noexcept override { return caps_; }
-  void write(std::byte* dst, const std::byte* src, std::size_t size) noexcept override {
-    std::copy_n(src, size, bytes.begin() + offset_of(dst));
-    ++writes;
-  }
-  void read(std::byte* dst, const std::byte* src, std::size_t size) noexcept override {
-    std::copy_n(bytes.begin() + offset_of(src), size, dst);
-    ++reads;
-  }
-  [[nodiscard]] static std::byte* address(std::size_t offset) { return reinterpret_cast<std::byte*>(k_base + offset); }
-  [[nodiscard]] static std::ptrdiff_t offset_of(const std::byte* address) {
-    return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(address) - k_base);
-  }
-  memory::DeviceCaps caps_{.name = "far"};
-  ByteVector bytes;
-  int writes = 0;
-  int reads = 0;
-};
-
-}  // namespace
 
 TEST_CASE("memory that no socket reaches passes through a buffer of bounded size, by its device") {
   constexpr std::size_t k_bytes = 1U << 20U;

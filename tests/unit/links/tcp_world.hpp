@@ -126,6 +126,7 @@ class TcpWorld {
     std::uint32_t tx_depth = 32;
     std::uint32_t rx_depth = 4;
     bool second = true;  ///< false: the other end is given to a Stranger
+    std::array<bool, 2> check_payload{};
   };
   explicit TcpWorld(const Options& options) {
     for (std::size_t i = 0; i < (options.second ? 2U : 1U); ++i) {
@@ -139,7 +140,8 @@ class TcpWorld {
                                        .signals = *side.signals,
                                        .tx_depth = options.tx_depth,
                                        .rx_depth = options.rx_depth,
-                                       .atomics = &side.atomics},
+                                       .atomics = &side.atomics,
+                                       .check_payload = options.check_payload[i]},
                                       side.owner);
       CHECK(!side.owner.up);
     }
