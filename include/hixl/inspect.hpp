@@ -63,7 +63,8 @@ struct Counters {
   std::uint64_t staging_bytes = 0;  ///< memory now kept for payload on its way between device memory and sockets
   std::uint64_t fallbacks = 0;      ///< peers served by a slower link than the best configured one
   std::uint64_t link_failures = 0;
-  std::uint64_t retries = 0;  ///< chunks that were tried again after their link had broken
+  std::uint64_t retries = 0;         ///< chunks that were tried again after their link had broken
+  std::uint64_t corrupt_chunks = 0;  ///< arrived changed and were not accepted, here or at the peer; see payload_check
   std::uint64_t peers_lost = 0;
   std::uint64_t callback_errors = 0;      ///< exceptions that callbacks threw
   std::uint64_t completions_dropped = 0;  ///< ends for a completion queue that was destroyed before

@@ -21,6 +21,12 @@ enum class PollMode : std::uint8_t {
   event,     ///< sleep at once: lowest CPU use.
 };
 
+/// Whether the bytes of puts and gets travel with a checksum on links that go through a network.
+enum class PayloadCheck : std::uint8_t {
+  off,     ///< the network's own checksums only
+  crc32c,  ///< what arrives changed is not accepted but sent again; costs a pass over the bytes at both ends
+};
+
 /// Where rank 0 hosts the store of a job that names only a host. Below the range from which the kernel takes ports for
 /// outgoing connections (32 768 and up), and not torch's 29 500.
 inline constexpr std::uint16_t k_store_port = 29'571;
@@ -63,6 +69,9 @@ struct RuntimeOptions {
   std::uint32_t max_inline = 64;  ///< 0 … 256 bytes that a post copies, so their source needs no registration
   std::uint32_t chunk_bytes =
       1U << 20;  ///< 4 KiB … 4 MiB; a link failure replays at most tx_depth of these, 8 MiB at most
+  /// Of this rank's puts and gets, and what it sends for others' gets: to find a network that damages data. Memory that
+  /// changes while it travels looks damaged too. On tcp; other kinds ignore it.
+  PayloadCheck payload_check = PayloadCheck::off;
 
   /// A link on which nothing of ours is acknowledged for this long, or for 16 of its round trips where that is longer,
   /// is given up if another one shows that the peer lives; 10 ms … 60 s. Far above every scheduling delay of a busy
@@ -107,7 +116,7 @@ struct RuntimeOptions {
   /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
   /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
   /// HIXL_JOB, HIXL_LINKS, HIXL_TCP_LINKS, HIXL_MAX_BANDWIDTH, HIXL_BIND, HIXL_ADVERTISE (lists with commas),
-  /// HIXL_INSECURE, HIXL_POLL.
+  /// HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK.
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };
 

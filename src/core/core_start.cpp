@@ -145,6 +145,7 @@ Result<void> Core::build() {
   services_->tx_depth = options_.tx_depth;
   services_->rx_depth = options_.rx_depth;
   services_->chunk_bytes = options_.chunk_bytes;
+  services_->check_payload = options_.payload_check == PayloadCheck::crc32c;
   services_->regions_max = options_.regions_max;
   services_->atomic_window = parts_.atomic_window;
   directory_ = std::make_unique<peer::Directory>(*services_, options_.peers_max);

@@ -70,6 +70,13 @@ Result<PollMode> poll_mode(const char* variable, std::string_view text) {
   return refuse();
 }
 
+Result<PayloadCheck> check_of_payload(const char* variable, std::string_view text) {
+  if (text == "off") return PayloadCheck::off;
+  if (text == "crc32c") return PayloadCheck::crc32c;
+  log::error("{}=\"{}\" is neither off nor crc32c", variable, text);
+  return refuse();
+}
+
 /// Decimal digits and nothing else.
 template <class Number = std::uint32_t>
 Result<Number> number(const char* variable, std::string_view text, Number low, Number high) {
@@ -280,6 +287,11 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
     const auto value = poll_mode("HIXL_POLL", text);
     if (!value) return fail(value.error());
     options.poll = *value;
+  }
+  if (const char* text = get("HIXL_PAYLOAD_CHECK")) {
+    const auto value = check_of_payload("HIXL_PAYLOAD_CHECK", text);
+    if (!value) return fail(value.error());
+    options.payload_check = *value;
   }
   if (const char* text = get("HIXL_BIND")) options.bind = text;
   if (const char* text = get("HIXL_ADVERTISE")) options.advertise = text;

@@ -146,6 +146,7 @@ std::string to_json(const Counters& counters) {
                {"staging_bytes", counters.staging_bytes},
                {"fallbacks", counters.fallbacks},
                {"link_failures", counters.link_failures},
+               {"corrupt_chunks", counters.corrupt_chunks},
                {"peers_lost", counters.peers_lost},
                {"callback_errors", counters.callback_errors},
                {"completions_dropped", counters.completions_dropped},

@@ -168,6 +168,7 @@ std::string to_text(const Counters& counters) {
       {"staging bytes", counters.staging_bytes},
       {"fallbacks to a slower link", counters.fallbacks},
       {"link failures", counters.link_failures},
+      {"chunks that arrived corrupt", counters.corrupt_chunks},
       {"peers lost", counters.peers_lost},
       {"callbacks that threw", counters.callback_errors},
       {"completions dropped", counters.completions_dropped},

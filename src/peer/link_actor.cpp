@@ -16,6 +16,7 @@ void add(links::Link::Traffic& sum, const links::Link& link) noexcept {
   sum.bytes_out += traffic.bytes_out;
   sum.bytes_in += traffic.bytes_in;
   sum.copies += traffic.copies;
+  sum.corrupt += traffic.corrupt;
 }
 
 void add(memory::Lane::Totals& sum, const memory::Lane* lane) noexcept {
@@ -183,7 +184,8 @@ void LinkActor::take_completions(links::Link& link) {
       if (completion.error.code == ErrorCode::ok && attempt.operation != nullptr && links::is_atomic(attempt.verb)) {
         attempt.operation->atomic.before = completion.value;
         attempt.operation->atomic.fate = AtomicFate::answered;
-      } else if (completion.error.code == ErrorCode::link_failed) {
+      } else if (completion.error.code == ErrorCode::link_failed ||
+                 completion.error.code == ErrorCode::payload_corrupt) {
         end = AttemptEnd::not_executed;
       } else if (completion.error.code != ErrorCode::ok) {
         end = AttemptEnd::refused;

@@ -37,7 +37,7 @@ inline constexpr std::size_t k_ping_bytes = sizeof(std::uint64_t);
 enum class AttemptEnd : std::uint8_t {
   executed,      ///< the bytes are there
   refused,       ///< the target (or the region's state) said no
-  not_executed,  ///< the link broke before; may be tried again
+  not_executed,  ///< the link broke before, or the bytes arrived corrupt; may be tried again
 };
 
 class LinkActorEvents {

@@ -67,6 +67,7 @@ struct Chunk {
   std::uint64_t at = 0;      ///< its first byte, counted through the entries of the operation
   std::uint8_t attempt = 0;  ///< how often it was tried before
   std::uint8_t tries = 0;    ///< of these: since its retries were last used up
+  std::uint8_t corrupt = 0;  ///< of these: how often it arrived corrupt
   bool word = false;         ///< not bytes but the signal of the operation, or the operation is an atomic
 };
 

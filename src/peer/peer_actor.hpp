@@ -175,6 +175,7 @@ class PeerActor final : private LinkActorEvents,
   void post_turn();
   void settle(Operation& operation);
   void end(Operation& operation, const Error& error);
+  void end_refused(Operation& operation, const LinkActor& link, const Error& why);
   void end_later(Operation& operation, const Error& error);
   void end_operations_to(RegionKey key);
   void end_all(const Error& error);

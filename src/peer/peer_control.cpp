@@ -222,6 +222,7 @@ void PeerActor::count(Counters& counters) const {
     counters.bytes_in[kind] += traffic.bytes_in;
     counters.copies += traffic.copies;
     counters.staging_bytes += traffic.staging_bytes;
+    counters.corrupt_chunks += traffic.corrupt;
     counters.operations += link->lane_totals().operations;
     counters.lane_operations += link->lane_totals().operations;
   }

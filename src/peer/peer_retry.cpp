@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PeerActor's retries: what becomes of a piece whose link broke before the target had executed it.
+// PeerActor's retries: what becomes of a piece whose link broke before the target had executed it, or that arrived
+// corrupt.
 #include <algorithm>
 #include <limits>
 
@@ -32,6 +33,13 @@ void PeerActor::try_again(const LinkActor& link, Operation& operation, Chunk chu
   const RetryPolicy& policy = services_.retry;
   services_.counters.retries += 1;
   chunk.attempt = static_cast<std::uint8_t>(std::min<int>(chunk.attempt + 1, std::numeric_limits<std::uint8_t>::max()));
+  if (error.code == ErrorCode::payload_corrupt) {
+    // The link stands, and no other path is known to be better: counted for itself, and nobody is asked.
+    chunk.corrupt = static_cast<std::uint8_t>(chunk.corrupt + 1);
+    if (chunk.corrupt > policy.count) return end_refused(operation, link, error);
+    return_chunk(operation, chunk);
+    return pump_later();
+  }
   chunk.tries = static_cast<std::uint8_t>(chunk.tries + 1);
   Instant due{};
   if (chunk.tries > policy.count) {

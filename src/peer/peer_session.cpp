@@ -291,7 +291,8 @@ void PeerActor::open_link(LinkActor& link, LinkGen generation, std::unique_ptr<l
                                      .signals = services_.signals,
                                      .tx_depth = services_.tx_depth,
                                      .rx_depth = peer_rx_depth_,
-                                     .atomics = &atomic_window_};
+                                     .atomics = &atomic_window_,
+                                     .check_payload = services_.check_payload};
   link.open(identity, std::move(stream), services);
 }
 

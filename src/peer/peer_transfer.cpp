@@ -140,6 +140,14 @@ std::uint64_t PeerActor::post_ready(Ready& ready) {
   return 0;
 }
 
+void PeerActor::end_refused(Operation& operation, const LinkActor& link, const Error& why) {
+  Error told = why;
+  told.detail.rank = rank_;
+  told.detail.link = link.id();
+  if (told.detail.stage == Stage::none) told.detail.stage = Stage::transfer;
+  end(operation, told);
+}
+
 void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd how,
                                const Error& error) {
   pump_if_waiting();
@@ -154,18 +162,15 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
       if (!chunk.word) operation.written.add(chunk.at, chunk.at + chunk.bytes);
       operation.signal_done = operation.signal_done || chunk.word;
       break;
-    case AttemptEnd::refused: {
+    case AttemptEnd::refused:
       if (operation.ending) break;
-      Error told = error;
-      told.detail.rank = rank_;
-      told.detail.link = link.id();
-      if (told.detail.stage == Stage::none) told.detail.stage = Stage::transfer;
-      end(operation, told);
+      end_refused(operation, link, error);
       return;
-    }
     case AttemptEnd::not_executed:
       if (!operation.ending) {
-        if (error.code == ErrorCode::link_failed) return try_again(link, operation, chunk, error);
+        if (error.code == ErrorCode::link_failed || error.code == ErrorCode::payload_corrupt) {
+          return try_again(link, operation, chunk, error);
+        }
         return_chunk(operation, chunk);  // an atomic is asked again; nothing broke
         pump_later();
         return;

@@ -77,6 +77,7 @@ struct PeerServices {
   std::uint32_t tx_depth = 32;
   std::uint32_t rx_depth = 32;
   std::uint32_t chunk_bytes = 1U << 20U;
+  bool check_payload = false;  ///< payload travels with a checksum where the kind has one
   std::uint32_t regions_max = 65536;
   std::uint32_t atomic_window = links::k_atomic_window;  ///< smaller in tests, so that it is full at times
   bool warned_fallback = false;                          ///< `auto` warns once

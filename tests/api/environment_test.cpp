@@ -28,6 +28,7 @@ constexpr const char* k_variables[] = {
     "HIXL_ADVERTISE",
     "HIXL_INSECURE",
     "HIXL_POLL",
+    "HIXL_PAYLOAD_CHECK",
     "RANK",
     "WORLD_SIZE",
     "LOCAL_WORLD_SIZE",

@@ -143,17 +143,17 @@ TEST_CASE("every option has a range, and what is outside says which limit it met
 }
 
 TEST_CASE("the environment is read whole or refused") {
-  const char* const variables[] = {"HIXL_RANK", "HIXL_WORLD_SIZE", "HIXL_STORE",    "HIXL_LINKS",
-                                   "HIXL_BIND", "HIXL_ADVERTISE",  "HIXL_INSECURE", "HIXL_POLL"};
+  const char* const variables[] = {"HIXL_RANK",      "HIXL_WORLD_SIZE", "HIXL_STORE", "HIXL_LINKS",        "HIXL_BIND",
+                                   "HIXL_ADVERTISE", "HIXL_INSECURE",   "HIXL_POLL",  "HIXL_PAYLOAD_CHECK"};
   std::vector<std::unique_ptr<Variable>> cleared;
   for (const char* variable : variables) cleared.push_back(std::make_unique<Variable>(variable, nullptr));
   require_ok(RuntimeOptions::from_environment());
 
   const std::pair<const char*, const char*> bad[] = {
-      {"HIXL_RANK", "one"},       {"HIXL_RANK", "-1"},        {"HIXL_RANK", "1 "},        {"HIXL_RANK", "4294967296"},
-      {"HIXL_RANK", "0x1"},       {"HIXL_WORLD_SIZE", "2x"},  {"HIXL_WORLD_SIZE", "1e3"}, {"HIXL_LINKS", "infiniband"},
-      {"HIXL_LINKS", "tcp,hcss"}, {"HIXL_LINKS", "tcp hccs"}, {"HIXL_INSECURE", "yes"},   {"HIXL_INSECURE", "2"},
-      {"HIXL_POLL", "sometimes"}, {"HIXL_POLL", "BUSY"},
+      {"HIXL_RANK", "one"},       {"HIXL_RANK", "-1"},        {"HIXL_RANK", "1 "},         {"HIXL_RANK", "4294967296"},
+      {"HIXL_RANK", "0x1"},       {"HIXL_WORLD_SIZE", "2x"},  {"HIXL_WORLD_SIZE", "1e3"},  {"HIXL_LINKS", "infiniband"},
+      {"HIXL_LINKS", "tcp,hcss"}, {"HIXL_LINKS", "tcp hccs"}, {"HIXL_INSECURE", "yes"},    {"HIXL_INSECURE", "2"},
+      {"HIXL_POLL", "sometimes"}, {"HIXL_POLL", "BUSY"},      {"HIXL_PAYLOAD_CHECK", "1"},
   };
   for (const auto& [variable, value] : bad) {
     CAPTURE(variable);
@@ -166,6 +166,7 @@ TEST_CASE("the environment is read whole or refused") {
   const Variable rank("HIXL_RANK", "3"), size("HIXL_WORLD_SIZE", "4"), store("HIXL_STORE", "tcp://127.0.0.1:9");
   const Variable links("HIXL_LINKS", "tcp,hccs"), insecure("HIXL_INSECURE", "1"), poll("HIXL_POLL", "event");
   const Variable bind("HIXL_BIND", "127.0.0.2"), advertise("HIXL_ADVERTISE", "localhost");
+  const Variable check("HIXL_PAYLOAD_CHECK", "crc32c");
   const auto options = RuntimeOptions::from_environment();
   require_ok(options);
   CHECK(options->rank == 3);
@@ -173,6 +174,7 @@ TEST_CASE("the environment is read whole or refused") {
   CHECK(options->store == "tcp://127.0.0.1:9");
   CHECK(options->links == std::vector<LinkKind>{LinkKind::tcp, LinkKind::hccs});
   CHECK(options->insecure);
+  CHECK(options->payload_check == PayloadCheck::crc32c);
   CHECK(options->poll == PollMode::event);
   CHECK(options->bind == "127.0.0.2");
   CHECK(options->advertise == "localhost");

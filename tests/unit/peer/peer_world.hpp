@@ -52,12 +52,15 @@ class CountingPort final : public runtime::EventPort {
   Result<std::unique_ptr<runtime::Stream>> connect(const runtime::Address& at, Duration timeout,
                                                    runtime::StreamEvents& to) override {
     connects += 1;
-    return real_.connect(at, timeout, to);
+    auto stream = real_.connect(at, timeout, to);
+    if (stream && wrap) *stream = wrap(std::move(*stream));
+    return stream;
   }
   Result<std::unique_ptr<runtime::Watch>> watch(int fd, runtime::WatchEvents& to) override {
     return real_.watch(fd, to);
   }
   std::uint32_t connects = 0;
+  std::function<std::unique_ptr<runtime::Stream>(std::unique_ptr<runtime::Stream>)> wrap;  ///< of what it dials
 
  private:
   runtime::EventPort& real_;
