@@ -104,19 +104,21 @@ Result<Pin> RegionTable::pin(const void* data, std::uint64_t length, Rights need
 
 Result<RegionTable::Place> RegionTable::check(RegionKey key, const Token& token, std::uint64_t offset,
                                               std::uint64_t length, Rights need) const noexcept {
-  ErrorDetail detail{.stage = Stage::remote_check, .length = length};
   const auto info = impl_->snapshot(key.id);
+  // Asked twice for each frame of a peer: an error is only thought of when there is one.
+  if (info && info->key == key && token == info->token && includes(info->rights, need) && offset <= info->size &&
+      length <= info->size - offset) {
+    return Place{info->data + offset, info->device, info->owned};
+  }
+  ErrorDetail detail{.stage = Stage::remote_check, .length = length};
   if (!info || info->key != key) return fail(ErrorCode::stale, detail);
   if (token != info->token) return fail(ErrorCode::access_denied, detail);  // a stranger learns nothing more
   detail.address = number(info->data) + offset;
   detail.nearest_base = number(info->data);
   detail.nearest_length = info->size;
   if (!includes(info->rights, need)) return fail(ErrorCode::access_denied, detail);
-  if (offset > info->size || length > info->size - offset) {
-    detail.limit = offset > info->size ? 0 : info->size - offset;
-    return fail(ErrorCode::out_of_range, detail);
-  }
-  return Place{info->data + offset, info->device, info->owned};
+  detail.limit = offset > info->size ? 0 : info->size - offset;
+  return fail(ErrorCode::out_of_range, detail);
 }
 
 Result<RegionInfo> RegionTable::find(const void* data, std::uint64_t length) const {
