@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 #include "links/link.hpp"
 #include "memory/mapping.hpp"
 
@@ -72,10 +73,11 @@ Result<std::uint64_t> AtomicWindow::execute(const wire::AtomicBody& body, memory
     return fail(ErrorCode::busy, {.length = body.number - acked_, .limit = size_});
   }
   Place& place = at(body.number);
-  if (place.fate == Fate::executed) {
+  if (place.fate == Fate::executed && !HIXL_PLANTED(atomic_executed_again)) {
     repeats_ += 1;
     return place.value;
   }
+  if (body.ask != 0 && HIXL_PLANTED(atomic_question_unnoted)) return fail(ErrorCode::cancelled);
   if (body.ask != 0) place.fate = Fate::cancelled;
   if (place.fate == Fate::cancelled) return fail(ErrorCode::cancelled);
   const auto word = find_word(body, regions);

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "links/frame_stream.hpp"
+#include "base/planted.hpp"
 #include "links/frame_stream_input.hpp"
 #include "memory/device.hpp"
 
@@ -104,7 +105,7 @@ FrameStream::Step FrameStream::parse_body() {
     return Step::need_bytes;
   }
   const ConstBytes body = in_->buffer.content().first(header.body_bytes);
-  if (wire::crc32c(body) != header.body_crc) {
+  if (wire::crc32c(body) != header.body_crc && !HIXL_PLANTED(body_crc_unchecked)) {
     fail(Error(ErrorCode::corrupt, {.length = header.body_bytes}));
     return Step::stopped;
   }

@@ -2,6 +2,7 @@
 #include "wire/frame.hpp"
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 
 namespace hixl::wire {
 namespace {
@@ -90,7 +91,8 @@ Result<FrameHeader> decode_header(std::span<const std::byte, k_header_bytes> in)
     return fail(ErrorCode::version_mismatch, {.length = header.version, .limit = k_version});
   }
   ByteReader checksum(in.subspan<k_checksum_offset>());
-  if (checksum.get<std::uint32_t>() != crc32c(in.first<k_checksum_offset>())) return malformed();
+  const bool intact = checksum.get<std::uint32_t>() == crc32c(in.first<k_checksum_offset>());
+  if (!intact && !HIXL_PLANTED(header_crc_unchecked)) return malformed();
 
   header.type = static_cast<FrameType>(reader.get<std::uint8_t>());
   header.flags = reader.get<std::uint16_t>();

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 
 namespace hixl::links::tcp {
 namespace {
@@ -144,7 +145,7 @@ bool Initiator::abandon(std::uint64_t cookie) noexcept {
     if (attempt->cookie != cookie || attempt->abandoned) continue;
     if (attempt->verb != Verb::read) return false;
     attempt->abandoned = true;
-    attempt->segments = {};
+    if (!HIXL_PLANTED(read_not_taken_back)) attempt->segments = {};
     return true;
   }
   for (Attempt* attempt = done_.front(); attempt != nullptr; attempt = done_.next(*attempt)) {
@@ -242,7 +243,7 @@ Result<std::size_t> Initiator::read_target(std::span<iovec> out) {
 }
 
 void Initiator::on_read_bytes(std::size_t bytes) noexcept {
-  if (reading_->abandoned) return;
+  if (reading_->abandoned && !HIXL_PLANTED(read_not_taken_back)) return;
   if (reading_->device != nullptr) {
     std::size_t left = bytes;
     for (SegmentCursor at = cursor_; left != 0; at = {at.index + 1, 0}) {

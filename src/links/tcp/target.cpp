@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 #include "memory/mapping.hpp"
 
 namespace hixl::links::tcp {
@@ -62,6 +63,7 @@ Result<void> Target::on_write_start(const wire::FrameHeader& header, ConstBytes 
   writing_.device = places ? places->device : nullptr;
   writing_.torn = false;
   writing_.verdict = places ? Result<void>() : Result<void>(fail(places.error()));
+  if (places && HIXL_PLANTED(write_acknowledged_at_start)) sequencer_.executed(writing_.seq, true);
   return {};
 }
 
@@ -119,7 +121,7 @@ Result<void> Target::on_write_end() {
   // Only now: a nack tells the peer that its source is free.
   if (!writing_.verdict) return refuse(writing_.seq, writing_.verdict.error());
   if (writing_.torn) return broken(ErrorCode::link_failed);
-  sequencer_.executed(writing_.seq, true);
+  if (!HIXL_PLANTED(write_acknowledged_at_start)) sequencer_.executed(writing_.seq, true);
   return {};
 }
 
@@ -271,7 +273,7 @@ bool Target::touches(RegionKey key) const noexcept {
   if (writing_.open && writing_.verdict && writing_.access.region == key) return true;
   const auto answers = answers_.items();
   return std::any_of(answers.begin(), answers.end(), [&](const ReadAnswer& answer) {
-    return answer.region == key && stream_.holds_ticket(answer.ticket);
+    return answer.region == key && !HIXL_PLANTED(read_answer_outlives_region) && stream_.holds_ticket(answer.ticket);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 
 namespace hixl::links::tcp {
 namespace {
@@ -206,7 +207,8 @@ Result<void> TcpLink::on_nack(ConstBytes body) {
   wire::Nack nack;
   if (!decode_body(body, nack)) return fail(ErrorCode::malformed_frame);
   const Result<void> known = initiator_.on_nack(nack, *stream_);
-  give_credit();  // of a read that was taken back nothing but its place is left
+  // Of a read that was taken back nothing but its place is left.
+  if (!HIXL_PLANTED(refused_read_keeps_credit)) give_credit();
   report_later();
   if (!known || static_cast<ErrorCode>(nack.code) != ErrorCode::payload_corrupt) return known;
   return note_own_corrupt(
