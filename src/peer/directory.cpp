@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/log.hpp"
+#include "base/planted.hpp"
 
 namespace hixl::peer {
 
@@ -95,7 +96,8 @@ void Directory::stop(Instant farewell_until) {
   // The goodbye is a fence as well: who reads it ends its operations, so nothing of theirs may be applied any more, on
   // any connection, whether or not this side knows yet that it is broken.
   for (const memory::RegionInfo& region : services_.regions.list()) {
-    for (Result<bool> closed = false; closed && !*closed;) closed = services_.regions.close(region.key);
+    for (Result<bool> closed = HIXL_PLANTED(goodbye_is_no_fence); closed && !*closed;)
+      closed = services_.regions.close(region.key);
   }
   for (const auto& actor : peers_) actor->stop(farewell_until);
 }

@@ -6,6 +6,7 @@
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
+#include "base/planted.hpp"
 
 namespace hixl::peer {
 
@@ -187,7 +188,7 @@ void LinkActor::take_completions(links::Link& link) {
       } else if (completion.error.code == ErrorCode::link_failed ||
                  completion.error.code == ErrorCode::payload_corrupt) {
         end = AttemptEnd::not_executed;
-      } else if (completion.error.code != ErrorCode::ok) {
+      } else if (completion.error.code != ErrorCode::ok && !HIXL_PLANTED(refusal_is_success)) {
         end = AttemptEnd::refused;
       }
       finish(attempt, end, completion.error);
@@ -243,7 +244,7 @@ void LinkActor::fail(const Error& error) {
     }
   }
   link.close();
-  if (link.executed().highest > 0) executed_ = {last_open_, link.executed()};
+  if (link.executed().highest > 0 && !HIXL_PLANTED(executed_set_forgotten)) executed_ = {last_open_, link.executed()};
   draining_.push_back({.link = std::move(link_), .lane = std::exchange(lane_, nullptr), .settled = false});
   take_completions(link);
   settle_closed(link);
@@ -261,7 +262,7 @@ void LinkActor::settle_closed(links::Link& link) {
     if (!attempt.live || attempt.link != &link) continue;
     attempt.link = nullptr;
     // A read changes only memory here, and this side is closed. What never left was never executed there.
-    if (attempt.verb == links::Verb::read || attempt.sequence == 0) {
+    if (attempt.verb == links::Verb::read || attempt.sequence == 0 || HIXL_PLANTED(retry_before_fence)) {
       finish(attempt, AttemptEnd::not_executed, Error(ErrorCode::link_failed, {.link = id()}));
     }
   }
@@ -303,7 +304,8 @@ void LinkActor::give_up_unresolved(const Error& why) {
 }
 
 wire::ExecutedSet LinkActor::executed_in(LinkGen generation) const noexcept {
-  return generation != 0 && executed_.generation == generation ? executed_.set : wire::ExecutedSet{};
+  const bool of_it = executed_.generation == generation || HIXL_PLANTED(executed_set_of_any_generation);
+  return generation != 0 && of_it ? executed_.set : wire::ExecutedSet{};
 }
 
 std::size_t LinkActor::withdraw(Operation& operation) {

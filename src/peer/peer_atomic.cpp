@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -36,7 +37,7 @@ bool PeerActor::number_atomic(Operation& operation, const LinkActor& link) noexc
   if (operation.kind != Operation::Kind::atomic || link.caps().executed_by_initiator) return true;
   links::AtomicTerms& terms = operation.atomic.terms;
   if (terms.number == 0) terms.number = atomic_numbers_.take();
-  terms.acked_upto = atomic_numbers_.acked_upto();
+  terms.acked_upto = HIXL_PLANTED(atomic_acknowledged_early) ? terms.number - 1 : atomic_numbers_.acked_upto();
   terms.ask = operation.ending;
   return terms.number != 0;
 }
@@ -63,6 +64,7 @@ PeerActor::Verdict PeerActor::judge_atomic(Operation& operation, AttemptEnd how,
       atomic_numbers_.narrow(atomic.terms.number, atomic.terms.acked_upto);
       return operation.ending ? Verdict::settled : Verdict::again;
     case AttemptEnd::not_executed:
+      if (HIXL_PLANTED(atomic_believes_fence) && executing) atomic.fate = AtomicFate::unsent;
       // Whatever a fence or the end of a session says of the attempt, the target's window knows better: it stays asked.
       return operation.ending ? Verdict::settled : Verdict::again;
   }

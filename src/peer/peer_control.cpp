@@ -6,6 +6,7 @@
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -46,7 +47,9 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
     case wire::FrameType::fence_answer:
       if (wire::FenceAnswer message; (understood = decode_body(body, message))) {
         if (LinkActor* fenced = find(message.link_id); fenced != nullptr) {
-          fenced->resolve(message.link_gen, message.executed, message.link_gen);
+          const LinkGen upto =
+              HIXL_PLANTED(answer_settles_later_generations) ? fenced->generation() : message.link_gen;
+          fenced->resolve(message.link_gen, message.executed, upto);
         }
       }
       break;
@@ -186,9 +189,10 @@ void PeerActor::on_fence_request(const wire::FenceRequest& request) {
 void PeerActor::answer_fence(const wire::FenceRequest& request) {
   LinkActor* link = find(request.link_id);
   if (link == nullptr) return;
-  if (link->last_open() == request.link_gen) {
+  if (link->last_open() == request.link_gen && !HIXL_PLANTED(fence_answered_without_closing)) {
     link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
-  } else if (link->dial && link->last_open() < request.link_gen && link->dial->hello().link_gen <= request.link_gen) {
+  } else if (link->dial && link->last_open() < request.link_gen && link->dial->hello().link_gen <= request.link_gen &&
+             !HIXL_PLANTED(fenced_generation_opens)) {
     // The peer opened what we are still dialling; its welcome may be on the way, with frames behind it. The answer
     // says that this generation executes nothing, so it must never open.
     end_dial(*link);

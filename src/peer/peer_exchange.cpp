@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -82,7 +83,7 @@ void PeerActor::publish() {
 
 /// Sends again every exchange that was not acknowledged; a repeat is recognised by its number.
 void PeerActor::publish_unacknowledged() {
-  if (!control_.empty()) return;  // the first time is not over yet
+  if (!control_.empty() || HIXL_PLANTED(exchange_told_once)) return;  // the first time is not over yet
   for (OutExchange& out : publishing_) {
     if (!std::exchange(out.queued_whole, false)) break;
     out.regions_queued = 0;

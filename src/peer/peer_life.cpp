@@ -8,6 +8,7 @@
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -42,7 +43,7 @@ void PeerActor::end_session(const Error& why, Over over) {
   session_active_ = false;
   joinable_ = false;
   heartbeat_tick_.cancel();
-  end_dials();  // they would join what has just ended
+  if (!HIXL_PLANTED(dial_joins_ended_session)) end_dials();  // they would join what has just ended
   memory_.gate.close();
   ends_held_ = true;
   for (const auto& link : links_) link->fail(why);
@@ -77,7 +78,7 @@ void PeerActor::end_session(const Error& why, Over over) {
 
 void PeerActor::release_life() {
   bury(incarnation_);
-  atomic_window_.reset();
+  if (!HIXL_PLANTED(atomic_window_outlives_life)) atomic_window_.reset();
   atomic_numbers_.reset();
   for (const auto& link : links_) link->forget_opened_there();
   if (endpoints_.incarnation == incarnation_) address_known_ = false;
@@ -150,12 +151,13 @@ void PeerActor::heartbeat() {
   Instant heard{};
   for (const auto& link : links_) heard = std::max(heard, link->last_heard());
   for (const auto& link : links_) {
-    link->ping();
+    if (!HIXL_PLANTED(heartbeat_missing)) link->ping();
   }
   const Instant now = services_.loop.now();
   heard = std::max(heard, last_contact_);
   // Our own lateness is no sign of the peer's death: what it sent meanwhile has not been read yet.
-  if (services_.loop.lag() > services_.timing.heartbeat / 2) last_contact_ = heard = std::max(heard, now - lease_ / 2);
+  if (services_.loop.lag() > services_.timing.heartbeat / 2 && !HIXL_PLANTED(own_lateness_blames_peer))
+    last_contact_ = heard = std::max(heard, now - lease_ / 2);
   if (now - heard > lease_) {
     end_session(
         Error(ErrorCode::peer_lost, {.rank = rank_,

@@ -5,6 +5,7 @@
 
 #include "base/assert.hpp"
 #include "base/log.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -309,7 +310,7 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
   };
   if (stopping_) return wire::RejectReason::shutting_down;
   const Age age = age_of(hello.birth, hello.incarnation);
-  if (age == Age::over) return wire::RejectReason::dead;
+  if (age == Age::over && !HIXL_PLANTED(dead_life_returns)) return wire::RejectReason::dead;
   if (age == Age::impostor) return wire::RejectReason::wrong_incarnation;
   const LinkActor* link = find(hello.link_id);
   if (link == nullptr || link->caps().kind != hello.kind) return wire::RejectReason::kind_off;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
 
 namespace hixl::peer {
@@ -129,7 +130,7 @@ std::uint64_t PeerActor::post_ready(Ready& ready) {
       ready.count -= 1;
     }
     if (link->start(*operation, chunk) != links::Answer::busy) return chunk.bytes;
-    operation->cut = before;
+    if (!HIXL_PLANTED(busy_loses_chunk)) operation->cut = before;
     operation->chunks -= 1;
     operation->cut_bytes -= chunk.bytes;
     static_cast<ListNode<ReadyTag>&>(*operation).unlink();
@@ -184,7 +185,8 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
 
 /// Ends the operation if everything about it has come to rest.
 void PeerActor::settle(Operation& operation) {
-  if (operation.live > 0) return;
+  const bool early = HIXL_PLANTED(signal_before_data) && operation.signal.wanted && !operation.signalled;
+  if (operation.live > 0 && !early) return;
   if (operation.kind == Operation::Kind::atomic) return settle_atomic(operation);
   if (!operation.ending) {
     if (operation.returned > 0 || !operation.all_cut()) return;
@@ -196,7 +198,7 @@ void PeerActor::settle(Operation& operation) {
       return;
     }
   } else if ((operation.error.code == ErrorCode::deadline_exceeded || operation.error.code == ErrorCode::cancelled) &&
-             operation.executed()) {
+             (operation.executed() || HIXL_PLANTED(late_is_success))) {
     operation.error = {};  // late, but everything is known to be there: saying anything else would be false (H5)
   }
   finish(operation);
@@ -212,6 +214,11 @@ void PeerActor::end(Operation& operation, const Error& error) {
   std::size_t live = 0;
   for (const auto& link : links_) live += link->withdraw(operation);
   HIXL_ASSERT(live == operation.live);
+  if (HIXL_PLANTED(deadline_without_fence) ||
+      (HIXL_PLANTED(cancel_without_fence) && error.code == ErrorCode::cancelled)) {
+    for (const auto& link : links_) link->drop(operation);
+    live = 0;
+  }
   pump_if_waiting();  // what was taken back gave its place to others
   if (live == 0) {
     if (operation.kind == Operation::Kind::atomic) return settle_atomic(operation);
@@ -285,7 +292,7 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
   for (const auto& link : links_) link->drop(operation);
   take_back_returned(operation);
   pump_if_waiting();
-  operation.error.code = ErrorCode::peer_lost;
+  if (!HIXL_PLANTED(lease_end_unnamed)) operation.error.code = ErrorCode::peer_lost;
   operation.error.detail.stage = Stage::fence;
   finish(operation);
 }
@@ -293,9 +300,11 @@ void PeerActor::on_operation_timer(OperationTimer& timer) {
 void PeerActor::finish(Operation& operation) {
   HIXL_ASSERT(operation.live == 0 && operation.returned == 0);
   if (operation.kind == Operation::Kind::atomic) close_atomic(operation);
-  operation.cancel();
+  if (!HIXL_PLANTED(timer_outlives_operation)) operation.cancel();
   static_cast<ListNode<OpenTag>&>(operation).unlink();
   leave_ready(operation);
+  const bool gone = HIXL_PLANTED(fence_ends_with_its_request) && operation.kind == Operation::Kind::fence;
+  if (gone && std::erase(fence_places_, operation.place) != 0) memory_.gate.end_order();
   if (operation.kind == Operation::Kind::flush && operation.place != 0) memory_.gate.end_order();
   if (ends_held_) {
     ended_.push_back(operation);
@@ -308,6 +317,7 @@ void PeerActor::tell_end(Operation& operation) {
   Result<void> result;
   if (operation.error.code != ErrorCode::ok) result = fail(operation.error);
   services_.listener.on_operation_end(operation, result);
+  if (HIXL_PLANTED(end_told_twice)) services_.listener.on_operation_end(operation, result);
   const Operation* front = open_.front();
   if (!fence_places_.empty() || (front != nullptr && front->is_order())) pump_later();
 }
