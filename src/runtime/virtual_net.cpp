@@ -64,7 +64,7 @@ std::unique_ptr<Stream> VirtualNet::connect(ProcessId process, const Address& ad
   connections_.emplace(id, std::move(connection));
   const auto limit = static_cast<std::uint64_t>(ErrorCode::connect_timeout);
   agenda_.push({.kind = Kind::connect_done, .id = id, .token = limit}, timeout);
-  if (!agenda_.random.chance(agenda_.plan.connect_lost_per_mille)) {
+  if (!agenda_.choices.chance(agenda_.plan.connect_lost_per_mille)) {
     agenda_.push({.kind = Kind::connect_arrive, .id = id}, agenda_.delay());
   }
   return make_virtual_stream(*this, id, 0);
@@ -74,7 +74,7 @@ void VirtualNet::on_connect_arrive(Connection& connection) {
   if (!connection.ends[0].open || connection.settled) return;
   const auto listener = find_listener(connection.address);
   ErrorCode code = ErrorCode::ok;
-  if (listener == listeners_.end() || agenda_.random.chance(agenda_.plan.refuse_per_mille)) {
+  if (listener == listeners_.end() || agenda_.choices.chance(agenda_.plan.refuse_per_mille)) {
     code = ErrorCode::connect_refused;
   } else {
     // The kernel of the listener's host answers; the process itself may be stopped and accept much later.
@@ -117,7 +117,7 @@ void VirtualNet::on_accept(Connection& connection) {
 void VirtualNet::transmit(Connection& connection, int to, std::size_t bytes) {
   VirtualPipe& pipe = connection.to[at(to)];
   pipe.flying.push_back({bytes, bytes == 0});
-  if (agenda_.random.chance(agenda_.plan.clog_per_mille)) {
+  if (agenda_.choices.chance(agenda_.plan.clog_per_mille)) {
     pipe.clogged_until = agenda_.now + agenda_.up_to(agenda_.plan.clog_max);
   }
   pipe.last_arrival = std::max(pipe.last_arrival, agenda_.now + agenda_.delay());
@@ -145,9 +145,9 @@ IoResult VirtualNet::write(Connection& connection, int side, std::span<const iov
   if (pipe.sink) return {State::ok, offered};
   const std::size_t room = agenda_.plan.pipe_bytes - std::min(agenda_.plan.pipe_bytes, pipe.held());
   std::size_t taken = std::min(room, offered);
-  Random& random = agenda_.random;
-  if (taken > 0 && random.chance(agenda_.plan.no_room_per_mille)) taken = 0;
-  if (taken > 0 && random.chance(agenda_.plan.short_write_per_mille)) taken = random.between(1, taken);
+  Choices& choices = agenda_.choices;
+  if (taken > 0 && choices.chance(agenda_.plan.no_room_per_mille)) taken = 0;
+  if (taken > 0 && choices.chance(agenda_.plan.short_write_per_mille)) taken = choices.between(1, taken);
   if (taken < offered) {
     end.want_write = true;
     if (taken < room) want_writable(connection, side);
@@ -162,14 +162,14 @@ IoResult VirtualNet::write(Connection& connection, int side, std::span<const iov
     pipe.bytes.insert(pipe.bytes.end(), bytes, bytes + count);
     left -= count;
   }
-  if (random.chance(agenda_.plan.reset_per_mille)) {
-    const std::size_t carried = random.below(taken + 1);
+  if (choices.chance(agenda_.plan.reset_per_mille)) {
+    const std::size_t carried = choices.below(taken + 1);
     if (carried > 0) transmit(connection, 1 - side, carried);
     break_connection(connection);
     return {State::ok, taken};
   }
   transmit(connection, 1 - side, taken);
-  if (random.chance(agenda_.plan.half_close_per_mille)) {
+  if (choices.chance(agenda_.plan.half_close_per_mille)) {
     send_end(connection, 1 - side);
     pipe.sink = true;
   }
@@ -185,7 +185,7 @@ IoResult VirtualNet::read(Connection& connection, int side, std::span<const iove
     return {pipe.end, 0, pipe.end == State::failed ? ECONNRESET : 0};
   }
   std::size_t limit = pipe.arrived;
-  if (agenda_.random.chance(agenda_.plan.short_read_per_mille)) limit = agenda_.random.between(1, limit);
+  if (agenda_.choices.chance(agenda_.plan.short_read_per_mille)) limit = agenda_.choices.between(1, limit);
   std::size_t done = 0;
   for (const iovec& piece : pieces) {
     const std::size_t count = std::min(limit - done, piece.iov_len);
@@ -277,8 +277,8 @@ void VirtualNet::handle_process(const VirtualEvent& event) {
 
 void VirtualNet::break_connection(Connection& connection) {
   connection.to[0].sink = connection.to[1].sink = true;
-  const bool one_sided = agenda_.random.chance(agenda_.plan.one_sided_per_mille);
-  const auto late = static_cast<std::uint8_t>(agenda_.random.below(2));
+  const bool one_sided = agenda_.choices.chance(agenda_.plan.one_sided_per_mille);
+  const auto late = static_cast<std::uint8_t>(agenda_.choices.below(2));
   for (std::uint8_t side = 0; side < 2; ++side) {
     const Duration delay = one_sided && side == late ? agenda_.up_to(agenda_.plan.one_sided_max) : agenda_.delay();
     agenda_.push({.kind = Kind::cut, .side = side, .id = connection.id}, delay);
@@ -296,7 +296,7 @@ void VirtualNet::close_end(Connection& connection, int side) {
   in.sink = true;
   const int other = 1 - side;
   if (connection.ends[at(other)].open) {
-    if (agenda_.random.chance(agenda_.plan.abort_per_mille)) {
+    if (agenda_.choices.chance(agenda_.plan.abort_per_mille)) {
       agenda_.push({.kind = Kind::cut, .side = static_cast<std::uint8_t>(other), .id = connection.id}, agenda_.delay());
     } else {
       send_end(connection, other);
@@ -331,7 +331,7 @@ std::vector<VirtualNet::Connection*> VirtualNet::between(ProcessId a, ProcessId 
     const ProcessId right = connection->ends[1].process;
     if ((left == a && right == b) || (left == b && right == a)) found.push_back(connection.get());
   }
-  if (which == VirtualWorld::Which::one && !found.empty()) found = {found[agenda_.random.below(found.size())]};
+  if (which == VirtualWorld::Which::one && !found.empty()) found = {found[agenda_.choices.below(found.size())]};
   return found;
 }
 

@@ -51,11 +51,11 @@ struct VirtualEvent {
 /// The clock, the choices and what is to happen.
 class VirtualAgenda {
  public:
-  VirtualAgenda(std::uint64_t seed, const FaultPlan& faults) : plan(faults), random(seed) {}
+  VirtualAgenda(const Choices& source, const FaultPlan& faults) : plan(faults), choices(source) {}
 
   void push(VirtualEvent event, Duration delay) {
     event.at = now + delay;
-    event.tie = random.next();
+    event.tie = choices.next();
     heap_.push(event);
   }
   [[nodiscard]] Instant next_at() const { return heap_.empty() ? k_never : heap_.top().at; }
@@ -66,12 +66,12 @@ class VirtualAgenda {
   }
   /// How long a segment or a notice takes.
   [[nodiscard]] Duration delay() {
-    if (random.chance(plan.long_delay_per_mille)) return up_to(plan.long_delay_max);
+    if (choices.chance(plan.long_delay_per_mille)) return up_to(plan.long_delay_max);
     const auto low = static_cast<std::uint64_t>(plan.delay_min.count());
-    return Duration(random.between(low, static_cast<std::uint64_t>(plan.delay_max.count())));
+    return Duration(choices.between(low, static_cast<std::uint64_t>(plan.delay_max.count())));
   }
   [[nodiscard]] Duration up_to(Duration most) {
-    return Duration(random.between(1, static_cast<std::uint64_t>(most.count())));
+    return Duration(choices.between(1, static_cast<std::uint64_t>(most.count())));
   }
   void mix(std::uint64_t value) noexcept {
     // One round of SplitMix64's finisher over the state and the value: order matters, every bit spreads.
@@ -80,7 +80,7 @@ class VirtualAgenda {
 
   Instant now{std::chrono::seconds(1)};  ///< not 0, so that "never happened" and "at the start" differ
   FaultPlan plan;
-  Random random;
+  Choices choices;
   std::uint64_t hash = 0;
 
  private:

@@ -24,13 +24,13 @@ constexpr Duration k_turn_min{100};
 
 }  // namespace
 
-FaultPlan FaultPlan::draw(Random& random) {
+FaultPlan FaultPlan::draw(Choices& choices) {
   // Rates: a run makes some thousand writes, so 1 … 20 per mille gives a few to a hundred faults of that kind.
   const auto rate = [&](std::uint64_t most) {
-    return random.chance(500) ? static_cast<std::uint32_t>(random.between(1, most)) : 0U;
+    return choices.chance(500) ? static_cast<std::uint32_t>(choices.between(1, most)) : 0U;
   };
   FaultPlan plan;
-  plan.delay_max = plan.delay_min + Duration(random.chance(500) ? random.between(0, 2'000'000) : 0);
+  plan.delay_max = plan.delay_min + Duration(choices.chance(500) ? choices.between(0, 2'000'000) : 0);
   plan.long_delay_per_mille = rate(20);
   plan.short_read_per_mille = rate(500);
   plan.short_write_per_mille = rate(500);
@@ -42,8 +42,8 @@ FaultPlan FaultPlan::draw(Random& random) {
   plan.abort_per_mille = rate(500);
   plan.refuse_per_mille = rate(200);
   plan.connect_lost_per_mille = rate(100);
-  if (random.chance(250)) plan.pipe_bytes = random.between(256, 8192);
-  plan.turn_max = Duration(random.between(100, 50'000));
+  if (choices.chance(250)) plan.pipe_bytes = choices.between(256, 8192);
+  plan.turn_max = Duration(choices.between(100, 50'000));
   plan.stall_per_mille = rate(5);
   return plan;
 }
@@ -68,7 +68,7 @@ struct VirtualWorld::Impl {
     WatchEvents* events = nullptr;
   };
 
-  Impl(std::uint64_t seed, const FaultPlan& plan) : agenda(seed, plan), net(agenda) {}
+  Impl(const Choices& choices, const FaultPlan& plan) : agenda(choices, plan), net(agenda) {}
 
   [[nodiscard]] Process& of(EventPort& port);
   [[nodiscard]] Instant turn_due(Process& process);
@@ -141,8 +141,8 @@ VirtualWorld::Impl::Process& VirtualWorld::Impl::of(EventPort& port) {
 Instant VirtualWorld::Impl::turn_due(Process& process) {
   if (!process.turn_planned && (process.woken || !process.loop->prepare_sleep())) {
     process.turn_planned = true;
-    const Duration wait = agenda.random.chance(agenda.plan.stall_per_mille) ? agenda.up_to(agenda.plan.stall_max)
-                                                                            : agenda.up_to(agenda.plan.turn_max);
+    const Duration wait = agenda.choices.chance(agenda.plan.stall_per_mille) ? agenda.up_to(agenda.plan.stall_max)
+                                                                             : agenda.up_to(agenda.plan.turn_max);
     process.turn_at = agenda.now + std::max(wait, k_turn_min);
   }
   const Instant due = process.turn_planned ? process.turn_at : process.loop->next_due();
@@ -190,7 +190,8 @@ void VirtualWorld::Impl::handle(const VirtualEvent& event) {
   if (process.loop != nullptr && process.alive) turn(process);
 }
 
-VirtualWorld::VirtualWorld(std::uint64_t seed, const FaultPlan& plan) : impl_(std::make_unique<Impl>(seed, plan)) {}
+VirtualWorld::VirtualWorld(const Choices& choices, const FaultPlan& plan)
+    : impl_(std::make_unique<Impl>(choices, plan)) {}
 VirtualWorld::~VirtualWorld() = default;
 
 EventPort& VirtualWorld::make_port(std::string name) {
@@ -212,8 +213,8 @@ void VirtualWorld::add(Loop& loop, EventPort& port) {
 
 void VirtualWorld::remove(EventPort& port) { impl_->of(port).loop = nullptr; }
 
-std::uint64_t VirtualWorld::draw_seed() { return impl_->agenda.random.next(); }
-Random& VirtualWorld::random() noexcept { return impl_->agenda.random; }
+std::uint64_t VirtualWorld::draw_seed() { return impl_->agenda.choices.next(); }
+Choices& VirtualWorld::choices() noexcept { return impl_->agenda.choices; }
 Instant VirtualWorld::now() const noexcept { return impl_->agenda.now; }
 std::uint64_t VirtualWorld::steps() const noexcept { return impl_->steps; }
 std::uint64_t VirtualWorld::trace_hash() const noexcept { return impl_->agenda.hash; }
@@ -244,7 +245,7 @@ bool VirtualWorld::step() {
     if (due == k_never || due > at) continue;
     rivals = due < at ? 1 : rivals + 1;
     // Among loops due at one time each is chosen with the same chance.
-    if (rivals == 1 || world.agenda.random.below(rivals) == 0) next = process.get();
+    if (rivals == 1 || world.agenda.choices.below(rivals) == 0) next = process.get();
     at = due;
   }
   const Instant event_at = world.agenda.next_at();

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/random.hpp"
+#include "base/choices.hpp"
 #include "base/time.hpp"
 #include "runtime/event_port.hpp"
 #include "runtime/loop.hpp"
@@ -46,7 +46,7 @@ struct FaultPlan {
   Duration stall_max{100'000'000};
 
   /// A swarm member: each kind of fault is switched on or off first, then gets a rate.
-  [[nodiscard]] static FaultPlan draw(Random& random);
+  [[nodiscard]] static FaultPlan draw(Choices& choices);
 };
 
 /// What a process holds of the world. Loop objects that forgot to let go of something show here.
@@ -68,7 +68,8 @@ class WorldEvents {
 
 class VirtualWorld final {
  public:
-  explicit VirtualWorld(std::uint64_t seed, const FaultPlan& plan = {});
+  explicit VirtualWorld(std::uint64_t seed, const FaultPlan& plan = {}) : VirtualWorld(Choices(seed), plan) {}
+  explicit VirtualWorld(const Choices& choices, const FaultPlan& plan = {});
   ~VirtualWorld();
   VirtualWorld(const VirtualWorld&) = delete;
   VirtualWorld& operator=(const VirtualWorld&) = delete;
@@ -81,7 +82,7 @@ class VirtualWorld final {
   void remove(EventPort& port);
   /// Seeds for loops and everything else that wants one.
   [[nodiscard]] std::uint64_t draw_seed();
-  [[nodiscard]] Random& random() noexcept;
+  [[nodiscard]] Choices& choices() noexcept;
 
   /// Lets the next thing happen. False: nothing can happen any more.
   bool step();

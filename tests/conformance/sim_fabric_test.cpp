@@ -19,7 +19,7 @@ TEST_CASE("breaks, late pieces and one-sided views: what the target lists is the
     auto world = World::make(LinkKind::sim, seed);
     End& a = world->a();
     End& b = world->b();
-    Random random(seed);
+    Choices random(seed);
     links::SimPlan plan = links::SimPlan::draw(random);
     plan.break_per_mille = 100;
     world->fabric()->set_plan(plan);

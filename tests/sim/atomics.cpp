@@ -21,11 +21,10 @@ void Cluster::post_atomic(Life& life, Rank to) {
   operation.atomic.emplace();
   WordHistory::Entry& entry = *operation.atomic;
   entry.use = static_cast<WordUse>(random_.below(k_words));
-  entry.stored = entry.use == WordUse::count ? 1 : random_.next() | 1U;  // a value of its own, never 0
+  entry.stored = entry.use == WordUse::count ? 1 : unique() | 1U;  // a value of its own, never 0
   // A good guess mostly: what the word holds now.
   if (entry.use == WordUse::compare_swap) {
-    entry.expected =
-        random_.chance(800) ? operation.remote->words()[static_cast<std::size_t>(entry.use)] : random_.next();
+    entry.expected = random_.chance(800) ? operation.remote->words()[static_cast<std::size_t>(entry.use)] : unique();
   }
   if (const auto posted = submit(operation); !posted) return on_refused_post(operation, posted.error());
   operation.history_index = operation.remote->history().begin(entry);

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include "base/assert.hpp"
 #include "cluster_parts.hpp"
 #include "links/tcp/factory.hpp"
 
@@ -40,21 +41,31 @@ class VirtualDriver final : public runtime::Driver {
 /// Between two starts of a process that finds its rank taken.
 constexpr Duration k_restart_pause = std::chrono::seconds(2);
 
+Shape draw_shape(Tape& tape, const Cluster::Settings& settings) {
+  Choices choices = tape.lane(Lane::shape);
+  Shape shape = Shape::draw(choices);
+  for (const std::string& setting : settings.set) {
+    const bool known = shape.set(setting).has_value();
+    HIXL_ASSERT(known);
+  }
+  return shape;
+}
+
 }  // namespace
 
 std::uint64_t Cluster::first_life(Rank rank) noexcept { return std::uint64_t{rank} << 32U; }
 
-Cluster::Cluster(std::uint64_t seed, const Settings& settings)
-    : narrate_(settings.narrate),
-      random_(seed),
-      shape_(Shape::draw(random_)),
-      world_(random_.next()),
-      taps_{.random = Random(random_.next()), .rare = rare_} {
-  for (const std::string& kind : settings.without) static_cast<void>(shape_.switch_off(kind));
+Cluster::Cluster(Tape& tape, const Settings& settings)
+    : story_(settings.story),
+      random_(tape.lane(Lane::load)),
+      trouble_(tape.lane(Lane::trouble)),
+      contents_(1),
+      shape_(draw_shape(tape, settings)),
+      world_(tape.lane(Lane::world), shape_.net),
+      taps_{.random = tape.lane(Lane::taps), .rare = rare_} {
   taps_.faults = shape_.control;
   taps_.lie_per_mille = shape_.lie_per_mille;
-  world_.set_plan(runtime::FaultPlan::draw(random_));
-  if (shape_.with_fabric) fabric_.emplace(world_, links::SimPlan::draw(random_));
+  if (shape_.with_fabric) fabric_.emplace(world_, shape_.card);
   make_store();
   ranks_.resize(shape_.size);
   births_.resize(shape_.size);
@@ -95,7 +106,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   options.rank = rank;
   options.world_size = shape_.size;
   options.store = store_url_;
-  options.seed = world_.draw_seed();
+  options.seed = world_.draw_seed() ^ unique();  // two lives are never the same, whatever is drawn
   options.requests_max = 64;
   options.regions_max = 16;
   options.tx_depth = static_cast<std::uint32_t>(random_.between(1, 8));
@@ -107,7 +118,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   auto core = core::Core::create(options, std::move(parts));
   HIXL_ASSERT(core.has_value());
   life->core = std::move(*core);
-  life->memory = std::make_shared<Memory>(random_.next());
+  life->memory = std::make_shared<Memory>(contents_.next());
   const auto region = life->core->register_memory(life->memory->data(), life->memory->size(), {});
   HIXL_ASSERT(region.has_value());
   life->region = *region;
@@ -144,7 +155,7 @@ void Cluster::kill(Rank rank) {
 /// The process hangs, and whoever supervises it starts another one. It wakes up later and knows nothing of that.
 void Cluster::replace(Rank rank) {
   Life& life = *ranks_[rank];
-  const Duration time = std::chrono::milliseconds(random_.between(100, 8000));
+  const Duration time = std::chrono::milliseconds(trouble_.between(100, 8000));
   count(Rare::replaced);
   say("rank {} hangs for {} us and is replaced", rank, time.count() / 1000);
   world_.pause(*life.port, time);
@@ -168,7 +179,7 @@ void Cluster::leave(Rank rank) {
   life.leaving = true;
   say("rank {} stops", rank);
   const auto asked = life.core->stop(
-      std::chrono::milliseconds(random_.between(0, 2000)),
+      std::chrono::milliseconds(trouble_.between(0, 2000)),
       [](void* context, const Result<void>&) {
         auto& gone = *static_cast<Life*>(context);
         gone.left = true;  // the cluster looks at it after this turn
@@ -257,6 +268,7 @@ Report Cluster::run() {
     count(Rare::ghosts_refused, fabric_->ghosts_refused());
   }
   report.rare = rare_;
+  report.shape = shape_;
   report.violation = violation_;
   return report;
 }

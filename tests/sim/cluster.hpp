@@ -24,6 +24,7 @@
 #include "runtime/virtual_port.hpp"
 #include "shape.hpp"
 #include "tap.hpp"
+#include "tape.hpp"
 
 namespace hixl::sim {
 
@@ -34,15 +35,16 @@ struct Report {
   Duration simulated{};
   RareCounts rare{};
   std::optional<Violation> violation;
+  Shape shape{};
 };
 
 class Cluster {
  public:
   struct Settings {
-    std::vector<std::string> without{};  ///< kinds of trouble that are switched off: see Shape
-    bool narrate = false;                ///< a line on stdout for every post, end and fault
+    std::vector<std::string> set{};             ///< knobs of the shape that are turned: see Shape::set
+    std::vector<std::string>* story = nullptr;  ///< takes a line for every post, end and fault
   };
-  Cluster(std::uint64_t seed, const Settings& settings);
+  Cluster(Tape& tape, const Settings& settings);
   ~Cluster();
   /// Safety under faults, then heal and liveness. Once.
   [[nodiscard]] Report run();
@@ -134,14 +136,19 @@ class Cluster {
   void violate(const std::string& invariant, const std::string& text);
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {
-    if (!narrate_) return;
-    fmt::print("{:>12.6f} {}\n", std::chrono::duration<double>(world_.now() - Instant{}).count(),
-               fmt::format(format, std::forward<Args>(args)...));
+    if (story_ == nullptr) return;
+    story_->push_back(fmt::format("{:>12.6f} {}", std::chrono::duration<double>(world_.now() - Instant{}).count(),
+                                  fmt::format(format, std::forward<Args>(args)...)));
   }
   void count(Rare which, std::uint64_t by = 1) noexcept { rare_.add(which, by); }
 
-  const bool narrate_;
-  Random random_;
+  /// A number that no other call gives: values that must be told apart, which are no choices.
+  [[nodiscard]] std::uint64_t unique() noexcept { return Random(++uniques_).next(); }
+
+  std::vector<std::string>* const story_;
+  Choices random_;   // of the load
+  Choices trouble_;  // of what the cluster does to its ranks
+  Random contents_;  // of memory
   Shape shape_;
   RareCounts rare_;
   runtime::VirtualWorld world_;
@@ -167,6 +174,7 @@ class Cluster {
     Instant until;
   };
   std::vector<Past> past_entered_;  // what dead lives had entered
+  std::uint64_t uniques_ = 0;
   std::uint64_t ends_hash_ = 0;
   std::uint64_t looks_ = 0;
   std::optional<Violation> violation_;

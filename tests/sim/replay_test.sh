@@ -1,14 +1,33 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# One seed in two processes gives one trace: what a failing run prints can be run again. Usage: replay_test.sh hixl_sim
+# What a failing run prints can be run again: one seed in two processes gives one trace, and so do its choices from a
+# file; bytes decide a run as well, also when there are none. Usage: replay_test.sh hixl_sim
 set -eu
-trace() { "$1" --seed "$2" | grep '^seed='; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trace() { grep -o 'trace=[0-9a-f]*' | head -n 1; }
 for seed in 7 23 4711; do
-  first=$(trace "$1" "$seed")
-  again=$(trace "$1" "$seed")
-  if [ "$first" != "$again" ]; then
-    printf 'seed %s differs from itself:\n%s\n%s\n' "$seed" "$first" "$again"
+  first=$("$1" --seed "$seed" | trace)
+  again=$("$1" --seed "$seed" --record "$work/choices" | trace)
+  from_file=$("$1" --choices "$work/choices" | trace)
+  if [ "$first" != "$again" ] || [ "$first" != "$from_file" ]; then
+    printf 'seed %s differs from itself: %s, %s, from its choices %s\n' "$seed" "$first" "$again" "$from_file"
     exit 1
   fi
 done
+: >"$work/none"
+head -c 4000 "$1" >"$work/some"
+for input in none some; do
+  first=$("$1" --bytes "$work/$input" | trace)
+  again=$("$1" --bytes "$work/$input" | trace)
+  if [ -z "$first" ] || [ "$first" != "$again" ]; then
+    printf 'bytes "%s" differ from themselves: %s, %s\n' "$input" "$first" "$again"
+    exit 1
+  fi
+done
+head -c 1000 "$work/choices" >"$work/torn"
+if "$1" --choices "$work/torn" 2>/dev/null; then
+  printf 'a torn file of choices was taken\n'
+  exit 1
+fi

@@ -1,33 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shape.hpp"
 
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <type_traits>
+
 namespace hixl::sim {
 
-Shape Shape::draw(Random& random) {
+Shape Shape::draw(Choices& choices) {
   using std::chrono::microseconds;
   using std::chrono::milliseconds;
   // Half of the kinds are off in each seed; the others' rates are spread evenly over their sizes, so that rare and
   // frequent occur alike.
   const auto rate = [&](std::uint64_t most) {
-    return random.chance(500) ? static_cast<std::uint32_t>(random.between(1, random.between(1, most))) : 0U;
+    return choices.chance(500) ? static_cast<std::uint32_t>(choices.between(1, choices.between(1, most))) : 0U;
   };
   Shape shape;
-  shape.size = static_cast<std::uint32_t>(random.between(2, 4));
-  shape.with_fabric = random.chance(650);
-  shape.time = milliseconds(random.between(500, 8000));
-  shape.operations_max = random.between(50, 1000);
+  shape.size = static_cast<std::uint32_t>(choices.between(2, 4));
+  shape.with_fabric = choices.chance(650);
+  shape.time = milliseconds(choices.between(500, 8000));
+  shape.operations_max = choices.between(50, 1000);
 
-  shape.look = microseconds(random.chance(500) ? random.between(200, 1000) : random.between(1000, 5000));
-  shape.open_max = random.between(3, 40);
-  shape.post_per_mille = static_cast<std::uint32_t>(random.between(5, random.chance(500) ? 50 : 900));
-  shape.chain_per_mille = random.chance(600) ? static_cast<std::uint32_t>(random.between(100, 900)) : 0U;
-  shape.get_per_mille = static_cast<std::uint32_t>(random.between(0, 600));
+  shape.look = microseconds(choices.chance(500) ? choices.between(200, 1000) : choices.between(1000, 5000));
+  shape.open_max = choices.between(3, 40);
+  shape.post_per_mille = static_cast<std::uint32_t>(choices.between(5, choices.chance(500) ? 50 : 900));
+  shape.chain_per_mille = choices.chance(600) ? static_cast<std::uint32_t>(choices.between(100, 900)) : 0U;
+  shape.get_per_mille = static_cast<std::uint32_t>(choices.between(0, 600));
   shape.batch_per_mille = rate(500);
   shape.flush_per_mille = rate(150);
-  shape.signal_per_mille = static_cast<std::uint32_t>(random.between(0, 800));
-  shape.small_per_mille = static_cast<std::uint32_t>(random.between(0, 900));
+  shape.signal_per_mille = static_cast<std::uint32_t>(choices.between(0, 800));
+  shape.small_per_mille = static_cast<std::uint32_t>(choices.between(0, 900));
   shape.hurry_per_mille = rate(900);
-  shape.hurry_max = microseconds(random.between(100, random.chance(500) ? 5'000 : 100'000));
+  shape.hurry_max = microseconds(choices.between(100, choices.chance(500) ? 5'000 : 100'000));
 
   shape.patient_per_mille = rate(500);
 
@@ -35,40 +42,141 @@ Shape Shape::draw(Random& random) {
   shape.kill_per_mille = rate(6);
   shape.leave_per_mille = rate(5);
   shape.replace_per_mille = rate(3);
-  shape.restart_per_mille = static_cast<std::uint32_t>(random.between(1, 30));
+  shape.restart_per_mille = static_cast<std::uint32_t>(choices.between(1, 30));
   shape.pause_per_mille = rate(15);
   shape.clog_per_mille = rate(40);
-  if (shape.clog_per_mille > 0 && random.chance(500)) {
+  if (shape.clog_per_mille > 0 && choices.chance(500)) {
     // Deadlines that are over while a connection stands still: what it carries must not come after the end.
-    shape.hurry_per_mille = static_cast<std::uint32_t>(random.between(300, 900));
-    shape.hurry_max = microseconds(random.between(1'000, 100'000));
+    shape.hurry_per_mille = static_cast<std::uint32_t>(choices.between(300, 900));
+    shape.hurry_max = microseconds(choices.between(1'000, 100'000));
   }
   shape.reset_per_mille = rate(40);
-  shape.long_per_mille = static_cast<std::uint32_t>(random.between(0, 500));
+  shape.long_per_mille = static_cast<std::uint32_t>(choices.between(0, 500));
   shape.turnover_per_mille = rate(20);
   shape.control = {.lost_per_mille = rate(400), .twice_per_mille = rate(400), .held_per_mille = rate(400)};
   shape.cancel_per_mille = rate(300);
   shape.misuse_per_mille = rate(100);
   shape.lie_per_mille = rate(30);
   shape.atomic_per_mille = rate(1000);
-  shape.narrow_windows = random.chance(500);
-  // Last, so that older seeds keep the rest of their shape.
-  if (random.chance(600)) shape.barrier_per_mille = static_cast<std::uint32_t>(random.between(1, 100));
+  shape.narrow_windows = choices.chance(500);
+  if (choices.chance(600)) shape.barrier_per_mille = static_cast<std::uint32_t>(choices.between(1, 100));
+  shape.net = runtime::FaultPlan::draw(choices);
+  shape.card = links::SimPlan::draw(choices);
   return shape;
 }
 
-bool Shape::switch_off(std::string_view kind) {
-  if (kind == "kill") return kill_per_mille = 0, true;
-  if (kind == "leave") return leave_per_mille = 0, true;
-  if (kind == "replace") return replace_per_mille = 0, true;
-  if (kind == "pause") return pause_per_mille = 0, true;
-  if (kind == "clog") return clog_per_mille = 0, true;
-  if (kind == "reset") return reset_per_mille = 0, true;
-  if (kind == "turnover") return turnover_per_mille = 0, true;
-  if (kind == "cancel") return cancel_per_mille = 0, true;
-  if (kind == "control") return control = {}, true;
-  if (kind == "lie") return lie_per_mille = 0, true;
-  return false;
+namespace {
+
+template <class Value>
+std::uint64_t number_of(const Value& value) {
+  if constexpr (std::is_same_v<Value, Duration>) {
+    return static_cast<std::uint64_t>(value / std::chrono::microseconds(1));
+  } else {
+    return static_cast<std::uint64_t>(value);
+  }
+}
+
+template <class Value>
+void turn(Value& value, std::uint64_t number) {
+  if constexpr (std::is_same_v<Value, Duration>) {
+    value = std::chrono::microseconds(number);
+  } else {
+    value = static_cast<Value>(number);
+  }
+}
+
+// name, kind, calm value, member. Durations in microseconds.
+#define HIXL_SIM_KNOBS(X)                                     \
+  X(ranks, size, 2, size)                                     \
+  X(operations, size, 1, operations_max)                      \
+  X(open, size, 1, open_max)                                  \
+  X(time_us, size, 1000, time)                                \
+  X(card, load, 0, with_fabric)                               \
+  X(chain, load, 0, chain_per_mille)                          \
+  X(get, load, 0, get_per_mille)                              \
+  X(batch, load, 0, batch_per_mille)                          \
+  X(flush, load, 0, flush_per_mille)                          \
+  X(atomic, load, 0, atomic_per_mille)                        \
+  X(narrow, load, 0, narrow_windows)                          \
+  X(signal, load, 0, signal_per_mille)                        \
+  X(small, load, 1000, small_per_mille)                       \
+  X(hurry, load, 0, hurry_per_mille)                          \
+  X(cancel, load, 0, cancel_per_mille)                        \
+  X(patient, load, 0, patient_per_mille)                      \
+  X(barrier, load, 0, barrier_per_mille)                      \
+  X(kill, trouble, 0, kill_per_mille)                         \
+  X(leave, trouble, 0, leave_per_mille)                       \
+  X(replace, trouble, 0, replace_per_mille)                   \
+  X(pause, trouble, 0, pause_per_mille)                       \
+  X(clog, trouble, 0, clog_per_mille)                         \
+  X(reset, trouble, 0, reset_per_mille)                       \
+  X(long, trouble, 0, long_per_mille)                         \
+  X(turnover, trouble, 0, turnover_per_mille)                 \
+  X(control_lost, trouble, 0, control.lost_per_mille)         \
+  X(control_twice, trouble, 0, control.twice_per_mille)       \
+  X(control_held, trouble, 0, control.held_per_mille)         \
+  X(misuse, trouble, 0, misuse_per_mille)                     \
+  X(lie, trouble, 0, lie_per_mille)                           \
+  X(net_delay, trouble, 10, net.delay_max)                    \
+  X(net_long_delay, trouble, 0, net.long_delay_per_mille)     \
+  X(net_short_read, trouble, 0, net.short_read_per_mille)     \
+  X(net_short_write, trouble, 0, net.short_write_per_mille)   \
+  X(net_no_room, trouble, 0, net.no_room_per_mille)           \
+  X(net_reset, trouble, 0, net.reset_per_mille)               \
+  X(net_one_sided, trouble, 0, net.one_sided_per_mille)       \
+  X(net_half_close, trouble, 0, net.half_close_per_mille)     \
+  X(net_clog, trouble, 0, net.clog_per_mille)                 \
+  X(net_abort, trouble, 0, net.abort_per_mille)               \
+  X(net_refuse, trouble, 0, net.refuse_per_mille)             \
+  X(net_connect_lost, trouble, 0, net.connect_lost_per_mille) \
+  X(net_pipe_bytes, trouble, 256U << 10U, net.pipe_bytes)     \
+  X(net_turn, trouble, 1, net.turn_max)                       \
+  X(net_stall, trouble, 0, net.stall_per_mille)               \
+  X(card_delay, trouble, 50, card.delay_max)                  \
+  X(card_twice, trouble, 0, card.twice_per_mille)             \
+  X(card_late, trouble, 0, card.late_per_mille)               \
+  X(card_busy, trouble, 0, card.busy_per_mille)               \
+  X(card_break, trouble, 0, card.break_per_mille)             \
+  X(card_one_sided, trouble, 0, card.one_sided_per_mille)     \
+  X(card_hesitate, trouble, 0, card.hesitate_per_mille)
+
+constexpr Knob k_knobs[] = {
+#define HIXL_SIM_KNOB(name, kind, calm, member)                                               \
+  {#name, Knob::Kind::kind, calm, [](const Shape& shape) { return number_of(shape.member); }, \
+   [](Shape& shape, std::uint64_t to) { turn(shape.member, to); }},
+    HIXL_SIM_KNOBS(HIXL_SIM_KNOB)
+#undef HIXL_SIM_KNOB
+};
+
+}  // namespace
+
+std::span<const Knob> knobs() noexcept { return k_knobs; }
+
+std::string text_of(const Shape& shape, Knob::Kind kind) {
+  std::string text;
+  for (const Knob& knob : k_knobs) {
+    const std::uint64_t value = knob.get(shape);
+    if (knob.kind != kind || (value == knob.calm && kind != Knob::Kind::size)) continue;
+    if (!text.empty()) text += ' ';
+    text += fmt::format("{}={}", knob.name, value);
+  }
+  return text;
+}
+
+Result<void> Shape::set(std::string_view setting) {
+  const std::size_t sign = setting.find('=');
+  const std::string_view name = setting.substr(0, sign);
+  const Knob* const knob =
+      std::find_if(std::begin(k_knobs), std::end(k_knobs), [name](const Knob& one) { return one.name == name; });
+  if (knob == std::end(k_knobs)) return fail(ErrorCode::invalid_argument);
+  std::uint64_t value = knob->calm;
+  if (sign != std::string_view::npos) {
+    const std::string_view digits = setting.substr(sign + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    if (error != std::errc() || end != digits.data() + digits.size()) return fail(ErrorCode::invalid_argument);
+  }
+  knob->set(*this, value);
+  return {};
 }
 
 }  // namespace hixl::sim

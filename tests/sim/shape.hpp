@@ -6,10 +6,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <string_view>
 
-#include "base/random.hpp"
+#include <hixl/result.hpp>
+
+#include "base/choices.hpp"
 #include "base/time.hpp"
+#include "links/sim/fabric.hpp"
+#include "runtime/virtual_port.hpp"
 
 namespace hixl::sim {
 
@@ -59,9 +65,30 @@ struct Shape {
   std::uint32_t misuse_per_mille = 0;  ///< of looks: the program asks for what it may not
   std::uint32_t lie_per_mille = 0;     ///< of attempts: the initiator's library does
 
-  [[nodiscard]] static Shape draw(Random& random);
-  /// Switches one kind of trouble off, to find out which one matters; false: no such kind.
-  [[nodiscard]] bool switch_off(std::string_view kind);
+  // What the network, and the card if there is one, bring.
+  runtime::FaultPlan net{};
+  links::SimPlan card{};
+
+  [[nodiscard]] static Shape draw(Choices& choices);
+  /// "kill=0": a knob turned; "kill": switched off.
+  [[nodiscard]] Result<void> set(std::string_view setting);
 };
+
+/// One number of a shape by its name, so that a run can be made smaller from outside.
+struct Knob {
+  enum class Kind : std::uint8_t {
+    size,     ///< how much there is of everything: smaller is simpler
+    load,     ///< a kind of load
+    trouble,  ///< a kind of trouble
+  };
+  std::string_view name;
+  Kind kind;
+  std::uint64_t calm;  ///< switched off; of a size: the least
+  std::uint64_t (*get)(const Shape&);
+  void (*set)(Shape&, std::uint64_t);
+};
+[[nodiscard]] std::span<const Knob> knobs() noexcept;
+/// What is not calm: "kill=3 reset=12".
+[[nodiscard]] std::string text_of(const Shape& shape, Knob::Kind kind);
 
 }  // namespace hixl::sim

@@ -33,7 +33,7 @@ struct TapBoard {
   /// Highest number that the present life of a collector has released, by group.
   std::map<std::pair<Rank, std::uint64_t>, std::uint64_t> released{};
 
-  Random random;
+  Choices random;
   ControlFaults faults{};
   std::uint32_t lie_per_mille = 0;  ///< of posts: ask the target for what it has not granted
   RareCounts& rare;

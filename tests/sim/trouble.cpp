@@ -26,36 +26,36 @@ constexpr seconds k_calm{9};
 
 void Cluster::inject_faults() {
   const auto draw = [&](std::uint32_t per_mille) -> Life* {
-    return random_.chance(per_mille) ? ranks_[random_.below(shape_.size)] : nullptr;
+    return trouble_.chance(per_mille) ? ranks_[trouble_.below(shape_.size)] : nullptr;
   };
   if (Life* life = draw(shape_.kill_per_mille)) kill(life->rank);
   if (Life* life = draw(shape_.replace_per_mille); life != nullptr && posts(*life)) replace(life->rank);
   if (Life* life = draw(shape_.leave_per_mille); life != nullptr && posts(*life)) leave(life->rank);
   if (Life* life = draw(shape_.turnover_per_mille); life != nullptr && posts(*life)) turn_over(*life);
   if (Life* life = draw(shape_.pause_per_mille)) {
-    const Duration time = milliseconds(random_.between(1, random_.chance(shape_.long_per_mille) ? 6000 : 300));
+    const Duration time = milliseconds(trouble_.between(1, trouble_.chance(shape_.long_per_mille) ? 6000 : 300));
     life->paused += time;
     life->awake_at = std::max(life->awake_at, world_.now() + time);
     if (time > life->lease) count(Rare::paused_beyond_lease);
     say("rank {} is stopped for {} us", life->rank, time.count() / 1000);
     world_.pause(*life->port, time);
   }
-  Life* other = ranks_[random_.below(shape_.size)];
+  Life* other = ranks_[trouble_.below(shape_.size)];
   if (Life* life = draw(shape_.clog_per_mille); life != nullptr && other != nullptr && life != other) {
-    const Duration time = milliseconds(random_.between(1, random_.chance(shape_.long_per_mille) ? 6000 : 1000));
-    const Which which = random_.chance(500) ? Which::one : Which::all;
+    const Duration time = milliseconds(trouble_.between(1, trouble_.chance(shape_.long_per_mille) ? 6000 : 1000));
+    const Which which = trouble_.chance(500) ? Which::one : Which::all;
     say("nothing passes from rank {} to rank {} on {} for {} us", life->rank, other->rank,
         which == Which::one ? "one connection" : "any connection", time.count() / 1000);
     world_.clog(*life->port, *other->port, time, which);
   }
   if (Life* life = draw(shape_.reset_per_mille); life != nullptr && other != nullptr && life != other) {
-    const Which which = random_.chance(500) ? Which::one : Which::all;
+    const Which which = trouble_.chance(500) ? Which::one : Which::all;
     say("{} between ranks {} and {} breaks", which == Which::one ? "one connection" : "every connection", life->rank,
         other->rank);
     world_.reset(*life->port, *other->port, which);
   }
-  if (random_.chance(shape_.restart_per_mille)) {
-    const Rank rank = static_cast<Rank>(random_.below(shape_.size));
+  if (trouble_.chance(shape_.restart_per_mille)) {
+    const Rank rank = static_cast<Rank>(trouble_.below(shape_.size));
     if (ranks_[rank] == nullptr && world_.now() >= restart_at_[rank]) ranks_[rank] = &start(rank);
   }
 }
@@ -114,7 +114,7 @@ void Cluster::on_turned_over(const Turnover& note, const Result<void>& result) {
   // S10: what its peers have under way may end well, but may not write any more.
   for (std::size_t slot = 0; slot < k_slots; ++slot) {
     life.memory->freeze(slot);
-    if (life.memory->use(slot) == Memory::Use::quiet) life.memory->refill(slot, 0, k_slot_bytes, random_);
+    if (life.memory->use(slot) == Memory::Use::quiet) life.memory->refill(slot, 0, k_slot_bytes, contents_);
   }
   const auto region = life.core->register_memory(life.memory->data(), life.memory->size(), {});
   HIXL_ASSERT(region.has_value());

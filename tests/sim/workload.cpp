@@ -134,7 +134,7 @@ void Cluster::draw_signal(Operation& operation) {
   operation.signalled = random_.chance(shape_.signal_per_mille);
   if (!operation.signalled) return;
   operation.signal_op = random_.chance(500) ? SignalOp::add : SignalOp::set;
-  operation.signal_value = random_.next();  // so that no value comes twice
+  operation.signal_value = unique();  // no value comes twice
   operation.signal_after = operation.signal_value + (operation.signal_op == SignalOp::add ? operation.signal_after : 0);
 }
 
@@ -167,7 +167,7 @@ void Cluster::post(Life& life, Rank to, std::optional<std::size_t> remote_slot) 
   // A source that was copied in the call is free.
   const Part& first = operation.parts.front();
   if (first.copied && life.memory->use(first.local_slot) == Memory::Use::quiet) {
-    life.memory->refill(first.local_slot, first.local_offset, first.size, random_);
+    life.memory->refill(first.local_slot, first.local_offset, first.size, contents_);
   }
 }
 
@@ -380,14 +380,14 @@ void Cluster::reuse(Operation& operation, ErrorCode code) {
     complain("S1", changed, slot, part.get ? operation.life->rank : operation.to);
     changed.settle(slot);
     if (random_.chance(700) && changed.use(slot) == Memory::Use::quiet) {
-      changed.refill(slot, operation.changed_offset(part), part.size, random_);
+      changed.refill(slot, operation.changed_offset(part), part.size, contents_);
     }
   }
   Memory& here = *operation.life->memory;
   for (const Part& part : operation.parts) {
     if (part.get || part.copied || here.use(part.local_slot) != Memory::Use::quiet) continue;
     complain("S4", here, part.local_slot, operation.life->rank);
-    here.refill(part.local_slot, part.local_offset, part.size, random_);
+    here.refill(part.local_slot, part.local_offset, part.size, contents_);
   }
 }
 

@@ -47,29 +47,29 @@ void record_unordered(wire::ExecutedSet& set, LinkSeq seq) noexcept {
 
 }  // namespace
 
-SimPlan SimPlan::draw(Random& random) {
+SimPlan SimPlan::draw(Choices& choices) {
   const auto rate = [&](std::uint64_t most) {
-    return random.chance(500) ? static_cast<std::uint32_t>(random.between(1, most)) : 0U;
+    return choices.chance(500) ? static_cast<std::uint32_t>(choices.between(1, most)) : 0U;
   };
   SimPlan plan;
-  plan.delay_max = plan.delay_min + Duration(random.between(0, random.chance(300) ? 20'000'000 : 200'000));
-  plan.piece_bytes_max = static_cast<std::uint32_t>(random.between(64, 4096));
+  plan.delay_max = plan.delay_min + Duration(choices.between(0, choices.chance(300) ? 20'000'000 : 200'000));
+  plan.piece_bytes_max = static_cast<std::uint32_t>(choices.between(64, 4096));
   plan.twice_per_mille = rate(300);
   plan.late_per_mille = rate(20);
   plan.busy_per_mille = rate(300);
   plan.break_per_mille = rate(30);
   plan.one_sided_per_mille = rate(500);
   plan.hesitate_per_mille = rate(500);
-  plan.drain_max = Duration(random.between(1, 10'000'000));
+  plan.drain_max = Duration(choices.between(1, 10'000'000));
   return plan;
 }
 
 Duration SimFabric::delay(std::uint32_t late_per_mille) {
-  Random& random = world_.random();
-  if (random.chance(late_per_mille))
-    return Duration(random.between(1, static_cast<std::uint64_t>(plan_.late_max.count())));
-  return Duration(random.between(static_cast<std::uint64_t>(plan_.delay_min.count()),
-                                 static_cast<std::uint64_t>(plan_.delay_max.count())));
+  Choices& choices = world_.choices();
+  if (choices.chance(late_per_mille))
+    return Duration(choices.between(1, static_cast<std::uint64_t>(plan_.late_max.count())));
+  return Duration(choices.between(static_cast<std::uint64_t>(plan_.delay_min.count()),
+                                  static_cast<std::uint64_t>(plan_.delay_max.count())));
 }
 
 void SimFabric::join(SimSeat& seat, const std::string& connection) {
@@ -92,7 +92,7 @@ bool SimFabric::has_credit(const SimSeat& seat) noexcept {
 }
 
 bool SimFabric::post(SimSeat& seat, const Post& post) {
-  if (!seat.joined || seat.closed || !has_credit(seat) || world_.random().chance(plan_.busy_per_mille)) return false;
+  if (!seat.joined || seat.closed || !has_credit(seat) || world_.choices().chance(plan_.busy_per_mille)) return false;
   const std::uint64_t id = next_id_++;
   Transfer& transfer = transfers_[id];
   transfer.post = post;
@@ -107,11 +107,11 @@ bool SimFabric::post(SimSeat& seat, const Post& post) {
     if (!is_word(post.verb)) flight.bytes += piece.bytes;
     if (is_word(post.verb)) {
       piece.carried = true;  // the value travels in the post
-    } else if (post.verb == Verb::write && world_.random().chance(plan_.early_per_mille)) {
+    } else if (post.verb == Verb::write && world_.choices().chance(plan_.early_per_mille)) {
       carry(transfer, piece);
     }
     // A signal could not bear it; an atomic is what the target's window is for.
-    const bool twice = !is_signal(post.verb) && world_.random().chance(plan_.twice_per_mille);
+    const bool twice = !is_signal(post.verb) && world_.choices().chance(plan_.twice_per_mille);
     for (int landing = 0; landing < (twice ? 2 : 1); ++landing) {
       ++transfer.landings_left;
       world_.schedule(delay(plan_.late_per_mille), *this, id << k_piece_bits | i);
@@ -119,7 +119,7 @@ bool SimFabric::post(SimSeat& seat, const Post& post) {
   }
   const bool fresh = seat.flights.emplace(post.cookie, flight).second;
   HIXL_ASSERT(fresh);
-  if (world_.random().chance(plan_.break_per_mille)) schedule_break(seat);
+  if (world_.choices().chance(plan_.break_per_mille)) schedule_break(seat);
   return true;
 }
 
@@ -130,7 +130,7 @@ void SimFabric::cut(Transfer& transfer, std::span<const Segment> segments) {
       const auto bytes =
           is_word(transfer.post.verb)
               ? left
-              : std::min(left, static_cast<std::uint32_t>(world_.random().between(1, plan_.piece_bytes_max)));
+              : std::min(left, static_cast<std::uint32_t>(world_.choices().between(1, plan_.piece_bytes_max)));
       std::byte* local = segment.local == nullptr ? nullptr : segment.local + done;
       transfer.pieces.push_back({.local = local, .offset = segment.offset + done, .bytes = bytes, .data = {}});
       done += bytes;
@@ -146,8 +146,8 @@ void SimFabric::carry(Transfer& transfer, Piece& piece) {
 }
 
 void SimFabric::schedule_break(SimSeat& seat) {
-  const bool one_sided = world_.random().chance(plan_.one_sided_per_mille);
-  const bool late_here = world_.random().chance(500);
+  const bool one_sided = world_.choices().chance(plan_.one_sided_per_mille);
+  const bool late_here = world_.choices().chance(500);
   for (SimSeat* end : {&seat, seat.other}) {
     if (end == nullptr) continue;
     const bool late = one_sided && (end == &seat) == late_here;
@@ -160,7 +160,7 @@ void SimFabric::schedule_break(SimSeat& seat) {
 bool SimFabric::abandon(SimSeat& seat, std::uint64_t cookie) {
   const auto flight = seat.flights.find(cookie);
   if (flight == seat.flights.end() || flight->second.verb != Verb::read || flight->second.completed) return false;
-  if (world_.random().chance(plan_.hesitate_per_mille)) return false;
+  if (world_.choices().chance(plan_.hesitate_per_mille)) return false;
   if (const auto transfer = transfers_.find(flight->second.transfer); transfer != transfers_.end()) {
     transfer->second.dead = true;
   }
@@ -173,7 +173,7 @@ void SimFabric::close(SimSeat& seat) {
   if (seat.closed) return;
   seat.closed = true;
   seat.drained_at =
-      world_.now() + Duration(world_.random().below(static_cast<std::uint64_t>(plan_.drain_max.count()) + 1));
+      world_.now() + Duration(world_.choices().below(static_cast<std::uint64_t>(plan_.drain_max.count()) + 1));
   std::erase_if(waiting_, [&](const auto& entry) { return entry.second == &seat; });
   std::erase_if(breaks_, [&](const auto& entry) { return entry.second == &seat; });
   for (auto& [id, transfer] : transfers_) {
@@ -181,7 +181,7 @@ void SimFabric::close(SimSeat& seat) {
     if (transfer.post.verb == Verb::read) transfer.dead = true;
     for (Piece& piece : transfer.pieces) {
       if (piece.carried || piece.dropped || transfer.post.verb == Verb::read) continue;
-      if (world_.random().chance(500)) {
+      if (world_.choices().chance(500)) {
         carry(transfer, piece);
       } else {
         piece.dropped = transfer.dead = true;
@@ -215,7 +215,7 @@ bool SimFabric::revoke(const SimSeat& seat, RegionKey key) {
     const bool touches = transfer.target == &seat && transfer.post.region == key && transfer.landings_left > 0;
     if (touches && transfer.device != nullptr) touching.push_back(&transfer);
   }
-  if (!touching.empty() && world_.random().chance(plan_.hesitate_per_mille)) return false;
+  if (!touching.empty() && world_.choices().chance(plan_.hesitate_per_mille)) return false;
   for (Transfer* transfer : touching) {
     if (transfer->refused.code == ErrorCode::ok) transfer->refused = Error(ErrorCode::stale);
   }

@@ -33,7 +33,7 @@ struct SimPlan {
   std::uint32_t hesitate_per_mille = 0;   ///< revoke() and abandon() answer false while pieces are under way
   Duration drain_max{100'000};            ///< drained() comes this late after close()
 
-  [[nodiscard]] static SimPlan draw(Random& random);
+  [[nodiscard]] static SimPlan draw(Choices& choices);
 };
 
 class SimFabric;

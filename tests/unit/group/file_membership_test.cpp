@@ -23,7 +23,7 @@ struct FileMember final : Process, MembershipEvents, peer::AddressWatcher {
   FileMember(VirtualWorld& in, const Folder& folder, Rank own, std::uint32_t world_size = 8, Duration time = 5s,
              std::uint64_t job = 0)
       : Process(in, "rank " + std::to_string(own)),
-        claim(claim_of(own, world_size, in.random().identity(), job)),
+        claim(claim_of(own, world_size, (in.draw_seed() | 1U), job)),
         deadline(in.now() + time),
         membership(std::in_place, loop, folder.file(), *this) {}
   void join() { membership->join(claim, deadline); }
@@ -235,7 +235,7 @@ TEST_CASE("WRONG_JOB: a store serves one job at a time") {
     struct Client final : Process, MembershipEvents {
       Client(VirtualWorld& in, Rank rank, std::uint64_t job)
           : Process(in, "client"), membership(std::in_place, loop, store_address(), *this) {
-        membership->join(claim_of(rank, 4, in.random().identity(), job), in.now() + 5s);
+        membership->join(claim_of(rank, 4, (in.draw_seed() | 1U), job), in.now() + 5s);
       }
       void on_joined(const Result<void>& result) override { joined = result; }
       std::optional<Result<void>> joined;

@@ -141,7 +141,7 @@ TEST_CASE("leave closes the connection, and nothing follows") {
 TEST_CASE("over bad networks: every rank joins and finds every other, through deaths of store and ranks") {
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     INFO("seed ", seed);
-    Random random(seed);
+    Choices random(seed);
     VirtualWorld world(seed, runtime::FaultPlan::draw(random));
     std::vector<std::unique_ptr<StoreProcess>> stores;
     stores.push_back(std::make_unique<StoreProcess>(world));

@@ -64,7 +64,7 @@ struct MemberProcess final : Process, MembershipEvents, peer::AddressWatcher {
                 Duration time = std::chrono::seconds(5))
       : Process(in, "rank " + std::to_string(own)), rank(own), membership(std::in_place, loop, store_address(), *this) {
     mine.peer_id = {1, own};
-    mine.incarnation = in.random().identity();
+    mine.incarnation = in.draw_seed() | 1U;
     mine.rank = own;
     mine.unix_name = "hixl-" + std::to_string(own);
     mine.addresses = {"127.0.0.1:" + std::to_string(20'000 + own)};

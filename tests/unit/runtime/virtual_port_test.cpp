@@ -166,7 +166,7 @@ TEST_CASE("bytes arrive whole and in order, both ways, however the network cuts 
 
 TEST_CASE("one seed gives one run, another seed another") {
   const auto run = [](std::uint64_t seed) {
-    Random random(seed);
+    Choices random(seed);
     Two two(seed, FaultPlan::draw(random));
     two.dial();
     static_cast<void>(two.world.run_until([&] { return two.b.accepts == 1; }, 10'000));

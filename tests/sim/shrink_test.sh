@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+#
+# Three planted bugs become scenarios of at most 30 lines, and the command at the end shows the same invariant again.
+# Usage: shrink_test.sh hixl_zoo
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+for bug in signal_before_data fence_ignored retry_before_fence; do
+  "$1" --bug "$bug" --seeds 2000 --stop-after 1 >found || true
+  seed=$(sed -n 's/^seed \([0-9]*\): .*/\1/p' found | head -n 1)
+  invariant=$(sed -n 's/^seed [0-9]*: \([A-Z0-9]*\): .*/\1/p' found | head -n 1)
+  record=
+  [ "$bug" = retry_before_fence ] || record="--record $work/$bug"
+  # shellcheck disable=SC2086
+  "$1" --bug "$bug" --seed "$seed" --shrink $record >scenario || true
+  cat scenario
+  lines=$(wc -l <scenario)
+  command=$(sed -n 's/^replay: //p' scenario)
+  if [ "$lines" -gt 30 ] || ! $command | grep -q "$invariant"; then
+    printf '%s: %s lines, or its command does not show %s\n' "$bug" "$lines" "$invariant"
+    exit 1
+  fi
+done
