@@ -43,14 +43,32 @@ Result<std::unique_ptr<Listener>> VirtualNet::listen(ProcessId process, const Ad
                                                      ListenerEvents& events) {
   Address bound = address;
   if (bound.family == Address::Family::tcp && bound.port == 0) {
-    do {
-      bound.port = next_port_++;
-    } while (bound.port == 0 || find_listener(bound) != listeners_.end());
+    bound.port = take_port(bound);
   }
   if (find_listener(bound) != listeners_.end()) return fail(ErrorCode::address_in_use, {.stage = Stage::bind});
   const std::uint64_t id = next_id_++;
   listeners_.emplace(id, ListenerEntry{process, bound, &events});
   return make_virtual_listener(*this, id, std::move(bound));
+}
+
+/// A fresh one; or one at which somebody else was found before, so that who looks for that one finds a stranger.
+std::uint16_t VirtualNet::take_port(const Address& address) {
+  Address bound = address;
+  if (!left_ports_.empty() && agenda_.strikes(agenda_.plan.port_again_per_mille, "a port is used again", 0)) {
+    bound.port = left_ports_[agenda_.choices.below(left_ports_.size())];
+    if (find_listener(bound) == listeners_.end()) return bound.port;
+  }
+  do {
+    bound.port = next_port_++;
+  } while (bound.port == 0 || find_listener(bound) != listeners_.end());
+  return bound.port;
+}
+
+void VirtualNet::close_listener(std::uint64_t id) {
+  const auto found = listeners_.find(id);
+  if (found == listeners_.end()) return;
+  if (found->second.address.port != 0) left_ports_.push_back(found->second.address.port);
+  listeners_.erase(found);
 }
 
 std::unique_ptr<Stream> VirtualNet::connect(ProcessId process, const Address& address, Duration timeout,
@@ -64,7 +82,7 @@ std::unique_ptr<Stream> VirtualNet::connect(ProcessId process, const Address& ad
   connections_.emplace(id, std::move(connection));
   const auto limit = static_cast<std::uint64_t>(ErrorCode::connect_timeout);
   agenda_.push({.kind = Kind::connect_done, .id = id, .token = limit}, timeout);
-  if (!agenda_.choices.chance(agenda_.plan.connect_lost_per_mille)) {
+  if (!agenda_.strikes(agenda_.plan.connect_lost_per_mille, "nobody answers", id)) {
     agenda_.push({.kind = Kind::connect_arrive, .id = id}, agenda_.delay());
   }
   return make_virtual_stream(*this, id, 0);
@@ -74,7 +92,7 @@ void VirtualNet::on_connect_arrive(Connection& connection) {
   if (!connection.ends[0].open || connection.settled) return;
   const auto listener = find_listener(connection.address);
   ErrorCode code = ErrorCode::ok;
-  if (listener == listeners_.end() || agenda_.choices.chance(agenda_.plan.refuse_per_mille)) {
+  if (listener == listeners_.end() || agenda_.strikes(agenda_.plan.refuse_per_mille, "refused", connection.id)) {
     code = ErrorCode::connect_refused;
   } else {
     // The kernel of the listener's host answers; the process itself may be stopped and accept much later.
@@ -107,7 +125,10 @@ void VirtualNet::on_connect_done(Connection& connection, ErrorCode code) {
 
 void VirtualNet::on_accept(Connection& connection) {
   const auto listener = listeners_.find(connection.listener);
-  if (listener == listeners_.end()) return close_end(connection, 1);
+  const bool gone = listener == listeners_.end();
+  if (gone || agenda_.strikes(agenda_.plan.fd_limit_per_mille, "no descriptor to accept with", connection.id)) {
+    return close_end(connection, 1);
+  }
   connection.accepted = true;
   listener->second.events->on_accept(make_virtual_stream(*this, connection.id, 1));
 }
@@ -117,10 +138,17 @@ void VirtualNet::on_accept(Connection& connection) {
 void VirtualNet::transmit(Connection& connection, int to, std::size_t bytes) {
   VirtualPipe& pipe = connection.to[at(to)];
   pipe.flying.push_back({bytes, bytes == 0});
-  if (agenda_.choices.chance(agenda_.plan.clog_per_mille)) {
+  if (agenda_.strikes(agenda_.plan.clog_per_mille, "stands still", connection.id)) {
     pipe.clogged_until = agenda_.now + agenda_.up_to(agenda_.plan.clog_max);
   }
+  if (agenda_.strikes(agenda_.plan.squeeze_per_mille, "becomes slow", connection.id)) {
+    pipe.squeezed_until = agenda_.now + agenda_.up_to(agenda_.plan.squeeze_max);
+    pipe.bytes_per_ms = agenda_.plan.squeeze_bytes_per_ms;
+  }
   pipe.last_arrival = std::max(pipe.last_arrival, agenda_.now + agenda_.delay());
+  if (agenda_.now < pipe.squeezed_until) {
+    pipe.last_arrival += Duration(std::chrono::milliseconds(1)) * bytes / pipe.bytes_per_ms;
+  }
   agenda_.push({.kind = Kind::arrive, .side = static_cast<std::uint8_t>(to), .id = connection.id},
                pipe.last_arrival - agenda_.now);
 }
@@ -162,14 +190,25 @@ IoResult VirtualNet::write(Connection& connection, int side, std::span<const iov
     pipe.bytes.insert(pipe.bytes.end(), bytes, bytes + count);
     left -= count;
   }
-  if (choices.chance(agenda_.plan.reset_per_mille)) {
+  if (agenda_.editor != nullptr) {
+    agenda_.editor->on_bytes(connection.id, side, std::span(pipe.bytes).last(taken));
+  }
+  if (agenda_.strikes(agenda_.plan.reset_per_mille, "breaks", connection.id)) {
     const std::size_t carried = choices.below(taken + 1);
     if (carried > 0) transmit(connection, 1 - side, carried);
     break_connection(connection);
     return {State::ok, taken};
   }
+  if (agenda_.strikes(agenda_.plan.truncate_per_mille, "is cut off", connection.id)) {
+    const std::size_t carried = choices.below(taken + 1);
+    if (carried > 0) transmit(connection, 1 - side, carried);
+    pipe.bytes.resize(pipe.bytes.size() - (taken - carried));
+    send_end(connection, 1 - side);
+    pipe.sink = true;
+    return {State::ok, taken};
+  }
   transmit(connection, 1 - side, taken);
-  if (choices.chance(agenda_.plan.half_close_per_mille)) {
+  if (agenda_.strikes(agenda_.plan.half_close_per_mille, "is half closed", connection.id)) {
     send_end(connection, 1 - side);
     pipe.sink = true;
   }
@@ -221,7 +260,8 @@ void VirtualNet::want_readable(Connection& connection, int side) {
   if (!end.open || !end.want_read || end.events == nullptr || end.readable_queued || !something || !told) return;
   end.readable_queued = true;
   agenda_.push({.kind = Kind::readable, .side = static_cast<std::uint8_t>(side), .id = connection.id},
-               agenda_.up_to(agenda_.plan.turn_max));
+               agenda_.up_to(agenda_.choices.chance(agenda_.plan.slow_reader_per_mille) ? agenda_.plan.stall_max
+                                                                                        : agenda_.plan.turn_max));
 }
 
 void VirtualNet::want_writable(Connection& connection, int side) {
@@ -271,96 +311,6 @@ void VirtualNet::handle_process(const VirtualEvent& event) {
   end.events->on_readable();
   // Level: what was left comes again. The receiver may have closed the stream by now.
   if (Connection* again = find(id)) want_readable(*again, side);
-}
-
-// ---- ends ----
-
-void VirtualNet::break_connection(Connection& connection) {
-  connection.to[0].sink = connection.to[1].sink = true;
-  const bool one_sided = agenda_.choices.chance(agenda_.plan.one_sided_per_mille);
-  const auto late = static_cast<std::uint8_t>(agenda_.choices.below(2));
-  for (std::uint8_t side = 0; side < 2; ++side) {
-    const Duration delay = one_sided && side == late ? agenda_.up_to(agenda_.plan.one_sided_max) : agenda_.delay();
-    agenda_.push({.kind = Kind::cut, .side = side, .id = connection.id}, delay);
-  }
-}
-
-void VirtualNet::close_end(Connection& connection, int side) {
-  VirtualEnd& end = connection.ends[at(side)];
-  if (!end.open) return;
-  end.open = false;
-  end.events = nullptr;
-  VirtualPipe& in = connection.to[at(side)];
-  in.drop_flying();
-  in.consume(in.arrived);
-  in.sink = true;
-  const int other = 1 - side;
-  if (connection.ends[at(other)].open) {
-    if (agenda_.choices.chance(agenda_.plan.abort_per_mille)) {
-      agenda_.push({.kind = Kind::cut, .side = static_cast<std::uint8_t>(other), .id = connection.id}, agenda_.delay());
-    } else {
-      send_end(connection, other);
-    }
-    want_writable(connection, other);
-  }
-  reap(connection.id);
-}
-
-void VirtualNet::reap(std::uint64_t id) {
-  const Connection* connection = find(id);
-  if (connection != nullptr && !connection->ends[0].open && !connection->ends[1].open) connections_.erase(id);
-}
-
-void VirtualNet::kill(ProcessId process) {
-  std::erase_if(listeners_, [&](const auto& entry) { return entry.second.process == process; });
-  std::vector<std::pair<std::uint64_t, int>> ends;
-  for (const auto& [id, connection] : connections_) {
-    for (int side = 0; side < 2; ++side) {
-      if (connection->ends[at(side)].process == process) ends.emplace_back(id, side);
-    }
-  }
-  for (const auto& [id, side] : ends) {
-    if (Connection* connection = find(id)) close_end(*connection, side);
-  }
-}
-
-std::vector<VirtualNet::Connection*> VirtualNet::between(ProcessId a, ProcessId b, VirtualWorld::Which which) {
-  std::vector<Connection*> found;
-  for (const auto& [id, connection] : connections_) {
-    const ProcessId left = connection->ends[0].process;
-    const ProcessId right = connection->ends[1].process;
-    if ((left == a && right == b) || (left == b && right == a)) found.push_back(connection.get());
-  }
-  if (which == VirtualWorld::Which::one && !found.empty()) found = {found[agenda_.choices.below(found.size())]};
-  return found;
-}
-
-void VirtualNet::clog(ProcessId from, ProcessId to, Duration time, VirtualWorld::Which which) {
-  for (Connection* connection : between(from, to, which)) {
-    VirtualPipe& pipe = connection->to[connection->ends[0].process == to ? 0 : 1];
-    pipe.clogged_until = std::max(pipe.clogged_until, agenda_.now + time);
-  }
-}
-
-std::vector<ProcessId> VirtualNet::peers_of(ProcessId process) const {
-  std::vector<ProcessId> peers;
-  for (const auto& [id, connection] : connections_) {
-    for (const std::size_t side : {0U, 1U}) {
-      const VirtualEnd& end = connection->ends[side];
-      const bool held = end.open && (side == 0 || connection->accepted);
-      if (held && end.process == process) peers.push_back(connection->ends[1 - side].process);
-    }
-  }
-  return peers;
-}
-
-std::size_t VirtualNet::listeners_of(ProcessId process) const {
-  return static_cast<std::size_t>(std::count_if(listeners_.begin(), listeners_.end(),
-                                                [&](const auto& entry) { return entry.second.process == process; }));
-}
-
-void VirtualNet::reset(ProcessId a, ProcessId b, VirtualWorld::Which which) {
-  for (Connection* connection : between(a, b, which)) break_connection(*connection);
 }
 
 }  // namespace hixl::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The inside of the virtual world: the heap of events, and the network of streams and listeners. Used by
-// virtual_port.cpp only.
+// virtual_*.cpp only.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include <queue>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/event_port.hpp"
@@ -37,6 +38,7 @@ struct VirtualEvent {
     writable,
     watch,
     // elsewhere
+    release,  ///< id: a dead process, whose descriptors nobody holds any more
     world,
   };
   Instant at{};
@@ -73,6 +75,12 @@ class VirtualAgenda {
   [[nodiscard]] Duration up_to(Duration most) {
     return Duration(choices.between(1, static_cast<std::uint64_t>(most.count())));
   }
+  /// A chance that is a fault, told if it comes true.
+  [[nodiscard]] bool strikes(std::uint32_t per_mille, std::string_view what, std::uint64_t connection) {
+    if (per_mille == 0 || !choices.chance(per_mille)) return false;
+    if (witness != nullptr) witness->on_fault(what, connection);
+    return true;
+  }
   void mix(std::uint64_t value) noexcept {
     // One round of SplitMix64's finisher over the state and the value: order matters, every bit spreads.
     hash = Random(hash ^ (value + 0x632be59bd9b4e019U)).next();
@@ -82,6 +90,8 @@ class VirtualAgenda {
   FaultPlan plan;
   Choices choices;
   std::uint64_t hash = 0;
+  WireEditor* editor = nullptr;
+  FaultWitness* witness = nullptr;
 
  private:
   struct Later {
@@ -110,6 +120,9 @@ class VirtualNet {
   void handle_process(const VirtualEvent& event);
   void kill(ProcessId process);
   void clog(ProcessId from, ProcessId to, Duration time, VirtualWorld::Which which);
+  void squeeze(ProcessId from, ProcessId to, Duration time, std::uint64_t bytes_per_ms, VirtualWorld::Which which);
+  /// Nobody turns the process any more, but its descriptors stay open.
+  void orphan(ProcessId process);
   void reset(ProcessId a, ProcessId b, VirtualWorld::Which which);
   /// The other ends of the streams that a process has open; k_no_process: nobody has accepted yet.
   [[nodiscard]] std::vector<ProcessId> peers_of(ProcessId process) const;
@@ -122,7 +135,7 @@ class VirtualNet {
   IoResult read(Connection& connection, int side, std::span<const iovec> pieces);
   void want_readable(Connection& connection, int side);
   void close_end(Connection& connection, int side);
-  void close_listener(std::uint64_t id) { listeners_.erase(id); }
+  void close_listener(std::uint64_t id);
 
  private:
   struct ListenerEntry {
@@ -133,6 +146,7 @@ class VirtualNet {
   [[nodiscard]] std::map<std::uint64_t, ListenerEntry>::iterator find_listener(const Address& address);
   /// The connections between two processes, or one of them.
   [[nodiscard]] std::vector<Connection*> between(ProcessId a, ProcessId b, VirtualWorld::Which which);
+  [[nodiscard]] std::uint16_t take_port(const Address& address);
   void transmit(Connection& connection, int to, std::size_t bytes);
   void send_end(Connection& connection, int to);
   void break_connection(Connection& connection);
@@ -149,6 +163,7 @@ class VirtualNet {
   // Ordered by id: walking them must not depend on addresses.
   std::map<std::uint64_t, std::unique_ptr<Connection>> connections_;
   std::map<std::uint64_t, ListenerEntry> listeners_;
+  std::vector<std::uint16_t> left_ports_;  // of listeners that are gone
 };
 
 }  // namespace hixl::runtime

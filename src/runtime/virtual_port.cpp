@@ -45,6 +45,13 @@ FaultPlan FaultPlan::draw(Choices& choices) {
   if (choices.chance(250)) plan.pipe_bytes = choices.between(256, 8192);
   plan.turn_max = Duration(choices.between(100, 50'000));
   plan.stall_per_mille = rate(5);
+  plan.truncate_per_mille = rate(5);
+  plan.squeeze_per_mille = rate(5);
+  plan.squeeze_bytes_per_ms = choices.between(16, 1024);
+  plan.fd_limit_per_mille = rate(50);
+  plan.port_again_per_mille = rate(500);
+  plan.late_timer_per_mille = rate(20);
+  plan.slow_reader_per_mille = rate(20);
   return plan;
 }
 
@@ -60,6 +67,7 @@ struct VirtualWorld::Impl {
     bool woken = true;  ///< wake() was called, or the loop has never turned
     bool turn_planned = false;
     Instant turn_at{};
+    Duration timers_late{};  ///< this time
     Instant paused_until{};
   };
   struct WatchEntry {
@@ -110,6 +118,9 @@ class VirtualWorld::Impl::Port final : public EventPort {
   [[nodiscard]] Result<std::unique_ptr<Stream>> connect(const Address& address, Duration timeout,
                                                         StreamEvents& events) override {
     if (!process_.alive) return fail(ErrorCode::os_error, {.stage = Stage::connect, .os_error = ESRCH});
+    if (world_.agenda.strikes(world_.agenda.plan.fd_limit_per_mille, "no descriptor to connect with", 0)) {
+      return fail(ErrorCode::fd_limit, {.stage = Stage::connect, .os_error = EMFILE});
+    }
     return world_.net.connect(process_.id, address, timeout, events);
   }
   [[nodiscard]] Result<std::unique_ptr<Watch>> watch(int fd, WatchEvents& events) override {
@@ -145,7 +156,8 @@ Instant VirtualWorld::Impl::turn_due(Process& process) {
                                                                              : agenda.up_to(agenda.plan.turn_max);
     process.turn_at = agenda.now + std::max(wait, k_turn_min);
   }
-  const Instant due = process.turn_planned ? process.turn_at : process.loop->next_due();
+  Instant due = process.turn_planned ? process.turn_at : process.loop->next_due();
+  if (!process.turn_planned && due != k_never) due += process.timers_late;
   return std::max({due, process.paused_until, agenda.now});
 }
 
@@ -155,6 +167,12 @@ void VirtualWorld::Impl::turn(Process& process) {
   agenda.mix(process.id + 1);
   process.loop->awake();
   if (process.loop->turn()) process.woken = true;
+  if (agenda.plan.late_timer_per_mille == 0) {
+    process.timers_late = {};
+  } else {
+    process.timers_late =
+        agenda.choices.chance(agenda.plan.late_timer_per_mille) ? agenda.up_to(agenda.plan.stall_max) : Duration{};
+  }
 }
 
 std::optional<ProcessId> VirtualWorld::Impl::process_of(const VirtualEvent& event) const {
@@ -174,6 +192,8 @@ void VirtualWorld::Impl::handle(const VirtualEvent& event) {
     case Kind::cut:
     case Kind::connect_arrive:
       return net.handle_network(event);
+    case Kind::release:
+      return net.kill(static_cast<ProcessId>(event.id));
     default:
       break;
   }
@@ -271,12 +291,20 @@ void VirtualWorld::run_for(Duration time) {
   while (!marker.passed) static_cast<void>(step());
 }
 
-void VirtualWorld::kill(EventPort& port) {
+void VirtualWorld::set_editor(WireEditor* editor) noexcept { impl_->agenda.editor = editor; }
+void VirtualWorld::set_witness(FaultWitness* witness) noexcept { impl_->agenda.witness = witness; }
+
+void VirtualWorld::kill(EventPort& port, Duration held) {
   Impl::Process& process = impl_->of(port);
   if (!process.alive) return;
   process.alive = false;
   process.loop = nullptr;
-  impl_->net.kill(process.id);
+  if (held == Duration{}) {
+    impl_->net.kill(process.id);
+  } else {
+    impl_->net.orphan(process.id);
+    impl_->agenda.push({.kind = Kind::release, .id = process.id}, held);
+  }
   for (const auto& [id, watch] : impl_->watches) {
     if (watch.watched == process.id) impl_->plan_watch(id);
   }
@@ -289,6 +317,10 @@ void VirtualWorld::pause(EventPort& port, Duration time) {
 
 void VirtualWorld::clog(EventPort& from, EventPort& to, Duration time, Which which) {
   impl_->net.clog(impl_->of(from).id, impl_->of(to).id, time, which);
+}
+
+void VirtualWorld::squeeze(EventPort& from, EventPort& to, Duration time, std::uint64_t bytes_per_ms, Which which) {
+  impl_->net.squeeze(impl_->of(from).id, impl_->of(to).id, time, bytes_per_ms, which);
 }
 
 void VirtualWorld::reset(EventPort& a, EventPort& b, Which which) {

@@ -29,6 +29,8 @@ struct VirtualPipe {
   std::deque<Segment> flying;
   Instant last_arrival{};  ///< a segment never overtakes the one before
   Instant clogged_until{};
+  Instant squeezed_until{};
+  std::uint64_t bytes_per_ms = 0;             ///< until then
   bool sink = false;                          ///< nobody will read: bytes vanish
   IoResult::State end = IoResult::State::ok;  ///< what the reader finds behind the arrived bytes, once that has come
 

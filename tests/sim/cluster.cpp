@@ -62,9 +62,13 @@ Cluster::Cluster(Tape& tape, const Settings& settings)
       contents_(1),
       shape_(draw_shape(tape, settings)),
       world_(tape.lane(Lane::world), shape_.net),
-      taps_{.random = tape.lane(Lane::taps), .rare = rare_} {
+      taps_{.random = tape.lane(Lane::taps), .rare = rare_},
+      corruptor_(taps_.random, rare_) {
   taps_.faults = shape_.control;
   taps_.lie_per_mille = shape_.lie_per_mille;
+  corruptor_.set_rate(shape_.flip_per_mille);
+  if (shape_.flip_per_mille > 0) world_.set_editor(&corruptor_);
+  world_.set_witness(this);
   if (shape_.with_fabric) fabric_.emplace(world_, shape_.card);
   make_store();
   ranks_.resize(shape_.size);
@@ -75,6 +79,8 @@ Cluster::Cluster(Tape& tape, const Settings& settings)
 
 Cluster::~Cluster() {
   take_down();
+  world_.set_editor(nullptr);
+  world_.set_witness(nullptr);
   store_.reset();
   if (store_port_ != nullptr && world_.alive(*store_port_)) world_.remove(*store_port_);
   store_loop_.reset();
@@ -109,7 +115,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   options.seed = world_.draw_seed() ^ unique();  // two lives are never the same, whatever is drawn
   options.requests_max = 64;
   options.regions_max = 16;
-  options.tx_depth = static_cast<std::uint32_t>(random_.between(1, 8));
+  options.tx_depth = static_cast<std::uint32_t>(random_.between(1, random_.between(1, 8)));
   options.max_inline = life->inline_max = static_cast<std::uint32_t>(random_.between(0, 256));
   options.chunk_bytes = static_cast<std::uint32_t>(random_.between(4U << 10U, 8U << 10U));
   options.lease = std::chrono::milliseconds(random_.between(500, 3000));
@@ -147,8 +153,13 @@ void Cluster::bury(Life& life) {
 void Cluster::kill(Rank rank) {
   Life& life = *ranks_[rank];
   count(Rare::killed);
-  say("rank {} is killed", rank);
-  world_.kill(*life.port);
+  Duration held{};
+  if (faults_ && trouble_.chance(shape_.inherit_per_mille)) {
+    held = std::chrono::milliseconds(trouble_.between(1, 5000));
+    count(Rare::descriptors_inherited);
+  }
+  say("rank {} is killed; a child of it lives for {} ms", rank, held / std::chrono::milliseconds(1));
+  world_.kill(*life.port, held);
   bury(life);
 }
 

@@ -8,6 +8,7 @@
 // looked at in between.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <fmt/core.h>
 
 #include "core/core.hpp"
+#include "corruptor.hpp"
 #include "group/store_server.hpp"
 #include "links/sim/factory.hpp"
 #include "oracle.hpp"
@@ -38,14 +40,18 @@ struct Report {
   Shape shape{};
 };
 
-class Cluster {
+using Story = std::function<void(std::string&& line)>;
+
+class Cluster final : private runtime::FaultWitness {
  public:
   struct Settings {
-    std::vector<std::string> set{};             ///< knobs of the shape that are turned: see Shape::set
-    std::vector<std::string>* story = nullptr;  ///< takes a line for every post, end and fault
+    std::vector<std::string> set{};  ///< knobs of the shape that are turned: see Shape::set
+    Story story{};                   ///< takes a line for every post, end and fault
   };
   Cluster(Tape& tape, const Settings& settings);
   ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
   /// Safety under faults, then heal and liveness. Once.
   [[nodiscard]] Report run();
 
@@ -73,9 +79,13 @@ class Cluster {
   bool drive(Duration time, Load load);
 
   // ---- trouble ----
+  void on_fault(std::string_view what, std::uint64_t connection) override;
+  void idle();
+  [[nodiscard]] std::uint64_t peers_lost();
   void inject_faults();
   void turn_over(Life& life);
   void on_turned_over(const Turnover& note, const Result<void>& result);
+  [[nodiscard]] bool is_zombie(const Life& life) const;
   void heal();
   [[nodiscard]] bool every_pair_works() const;
 
@@ -136,16 +146,16 @@ class Cluster {
   void violate(const std::string& invariant, const std::string& text);
   template <class... Args>
   void say(fmt::format_string<Args...> format, Args&&... args) const {
-    if (story_ == nullptr) return;
-    story_->push_back(fmt::format("{:>12.6f} {}", std::chrono::duration<double>(world_.now() - Instant{}).count(),
-                                  fmt::format(format, std::forward<Args>(args)...)));
+    if (!story_) return;
+    story_(fmt::format("{:>12.6f} {}", std::chrono::duration<double>(world_.now() - Instant{}).count(),
+                       fmt::format(format, std::forward<Args>(args)...)));
   }
   void count(Rare which, std::uint64_t by = 1) noexcept { rare_.add(which, by); }
 
   /// A number that no other call gives: values that must be told apart, which are no choices.
   [[nodiscard]] std::uint64_t unique() noexcept { return Random(++uniques_).next(); }
 
-  std::vector<std::string>* const story_;
+  const Story story_;
   Choices random_;   // of the load
   Choices trouble_;  // of what the cluster does to its ranks
   Random contents_;  // of memory
@@ -154,6 +164,7 @@ class Cluster {
   runtime::VirtualWorld world_;
   std::optional<links::SimFabric> fabric_;
   TapBoard taps_;
+  Corruptor corruptor_;
   bool faults_ = true;
   runtime::EventPort* store_port_ = nullptr;
   std::unique_ptr<runtime::Loop> store_loop_;

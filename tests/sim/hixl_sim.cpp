@@ -74,6 +74,10 @@ std::uint64_t seed_from(const std::string& text) {
   return 1 + hash % 1'000'000'000;
 }
 
+hixl::sim::Story aloud() {
+  return [](std::string&& line) { fmt::print("{}\n", line); };
+}
+
 void print_violation(const Options& options, const Trial& trial, const hixl::sim::Violation& violation) {
   fmt::print("seed {}: {}: {}\n  replay: {} --narrate\n  make it small: {} --shrink\n", trial.seed, violation.invariant,
              violation.text, command_of(trial, options.program), command_of(trial, options.program));
@@ -81,12 +85,10 @@ void print_violation(const Options& options, const Trial& trial, const hixl::sim
 
 void run_one(const Options& options, std::uint64_t seed, Totals& totals) {
   const Trial trial = options.trial(seed);
-  std::vector<std::string> story;
   hixl::sim::Record record;
-  const auto report =
-      options.record.empty() ? run(trial, options.narrate ? &story : nullptr) : run_and_record(trial, record);
+  const auto report = options.record.empty() ? run(trial, options.narrate ? aloud() : hixl::sim::Story{})
+                                             : run_and_record(trial, record);
   totals.add(report);
-  for (const std::string& line : story) fmt::print("{}\n", line);
   if (options.verbose || options.one != 0) {
     fmt::print("seed={} events={} operations={} trace={:016x}\n", seed, report.events, report.operations,
                report.trace_hash);
@@ -177,9 +179,7 @@ int choices(const Options& options) {
     fmt::print(stderr, "{} is no record of choices, or cannot be read\n", options.choices);
     return 2;
   }
-  std::vector<std::string> story;
-  const auto report = run_again(*record, &story);
-  for (const std::string& line : story) fmt::print("{}\n", line);
+  const auto report = run_again(*record, aloud());
   return tell_report(report, options.choices);
 }
 

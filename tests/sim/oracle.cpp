@@ -92,7 +92,7 @@ void Memory::freeze(std::size_t index) {
 }
 
 void Memory::refill(std::size_t index, std::size_t offset, std::size_t size, Random& random) {
-  HIXL_ASSERT(use(index) == Use::quiet);
+  HIXL_ASSERT(use(index) == Use::quiet || use(index) == Use::read || use(index) == Use::quarantined);
   std::byte* const to = slot(index) + offset;
   for (std::size_t at = 0; at < size; at += sizeof(std::uint64_t)) {
     const std::uint64_t word = random.next();

@@ -12,67 +12,74 @@
 namespace hixl::sim {
 
 // name, whether a run of 200 seeds must reach it (one seed in thirty does), what it is
-#define HIXL_SIM_RARE(X)                                                               \
-  X(succeeded, true, "operations that succeeded")                                      \
-  X(deadline_over, true, "operations that ended at their deadline")                    \
-  X(peer_lost, true, "operations that ended with PEER_LOST")                           \
-  X(fenced, false, "operations that ended because the peer began a new session")       \
-  X(peer_gone, false, "operations to a rank that left in order")                       \
-  X(stopped, false, "operations cut short by their own runtime's stop")                \
-  X(stale, true, "operations refused because the region is gone")                      \
-  X(late_success, true, "operations that succeeded after their deadline")              \
-  X(cancelled, true, "operations that ended because they were cancelled")              \
-  X(cancelled_in_vain, true, "operations that succeeded although they were cancelled") \
-  X(cut_in_half, true, "failed operations of which part was written")                  \
-  X(signal_without_success, true, "failed operations whose signal was fired")          \
-  X(quarantined, true, "slots whose target could not be asked")                        \
-  X(orphaned, true, "open operations of a rank that was killed")                       \
-  X(fences_passed, true, "fences that ended because all before them had ended")        \
-  X(fences_failed, true, "fences cut short by deadline, death or stop")                \
-  X(flushes_failed, true, "flushes cut short by deadline, death or stop")              \
-  X(waited_behind_fence, true, "operations that waited behind a fence, then moved")    \
-  X(killed, true, "kills")                                                             \
-  X(left, true, "ranks that left in order")                                            \
-  X(replaced, true, "ranks taken by a new life while the old one still lived")         \
-  X(rank_taken, false, "new lives that found their rank held by an older one")         \
-  X(restarted, true, "new lives of ranks")                                             \
-  X(paused_beyond_lease, false, "stops of a process for longer than the lease")        \
-  X(regions_turned_over, true, "regions deregistered under load")                      \
-  X(sessions_renewed, true, "new sessions between the same two lives")                 \
-  X(links_up, true, "link generations that came up")                                   \
-  X(links_broken, true, "link generations that broke by themselves")                   \
-  X(no_link_left, true, "moments at which a peer with open operations had no link")    \
-  X(posts, true, "attempts posted")                                                    \
-  X(resent, true, "attempts of a chunk that had been tried before")                    \
-  X(resent_again, true, "third and later attempts: a failure during the replay")       \
-  X(signals_resent, true, "attempts of a signal that had been tried before")           \
-  X(atomics, true, "atomics that succeeded")                                           \
-  X(late_atomics, true, "atomics that succeeded after their deadline")                 \
-  X(outcome_unknown, true, "atomics of which nobody can know")                         \
-  X(atomics_resent, true, "attempts of an atomic that had been tried before")          \
-  X(atomics_asked, true, "questions about atomics whose end was due")                  \
-  X(answers_repeated, true, "atomics answered from the target's window")               \
-  X(window_full, true, "atomics for which the target's window had no room")            \
-  X(unresolved, true, "attempts that only the target could tell about")                \
-  X(fence_requests, true, "fence requests sent")                                       \
-  X(fence_answers, true, "fence answers received")                                     \
-  X(fence_answers_repeated, true, "fence answers about attempts known already")        \
-  X(fence_messages_lost, true, "fence requests and answers thrown away")               \
-  X(fence_messages_repeated, true, "fence requests and answers sent twice or later")   \
-  X(resolved_executed, true, "attempts that a fence answer found executed")            \
-  X(resolved_not_executed, true, "attempts that a fence answer found not executed")    \
-  X(resolved_by_handshake, true, "attempts open until the link's next handshake")      \
-  X(reads_taken_back, true, "reads abandoned at the end of their operation")           \
-  X(reads_kept, false, "reads that could not be abandoned at once")                    \
-  X(refused, true, "attempts that the target refused")                                 \
-  X(revoke_waited, false, "regions that a link still touched when they were closed")   \
-  X(barriers_passed, true, "barrier calls that succeeded")                             \
-  X(barriers_missed, true, "barrier calls that ended at their deadline")               \
-  X(barriers_with_dead, true, "barrier calls that ended with PEER_LOST")               \
-  X(ghosts_landed, true, "pieces that landed after their initiator had given up")      \
-  X(ghosts_refused, true, "pieces of closed links that the target kept out")           \
-  X(misused, true, "requests for what nobody may have, refused in the call")           \
-  X(lies, true, "attempts for what was not granted, which got as far as the target")   \
+#define HIXL_SIM_RARE(X)                                                                           \
+  X(succeeded, true, "operations that succeeded")                                                  \
+  X(deadline_over, true, "operations that ended at their deadline")                                \
+  X(peer_lost, true, "operations that ended with PEER_LOST")                                       \
+  X(fenced, false, "operations that ended because the peer began a new session")                   \
+  X(peer_gone, false, "operations to a rank that left in order")                                   \
+  X(stopped, false, "operations cut short by their own runtime's stop")                            \
+  X(stale, true, "operations refused because the region is gone")                                  \
+  X(late_success, true, "operations that succeeded after their deadline")                          \
+  X(cancelled, true, "operations that ended because they were cancelled")                          \
+  X(cancelled_in_vain, true, "operations that succeeded although they were cancelled")             \
+  X(cut_in_half, true, "failed operations of which part was written")                              \
+  X(signal_without_success, true, "failed operations whose signal was fired")                      \
+  X(quarantined, true, "slots whose target could not be asked")                                    \
+  X(orphaned, true, "open operations of a rank that was killed")                                   \
+  X(fences_passed, true, "fences that ended because all before them had ended")                    \
+  X(fences_failed, true, "fences cut short by deadline, death or stop")                            \
+  X(flushes_failed, true, "flushes cut short by deadline, death or stop")                          \
+  X(waited_behind_fence, true, "operations that waited behind a fence, then moved")                \
+  X(killed, true, "kills")                                                                         \
+  X(left, true, "ranks that left in order")                                                        \
+  X(replaced, true, "ranks taken by a new life while the old one still lived")                     \
+  X(rank_taken, false, "new lives that found their rank held by an older one")                     \
+  X(restarted, true, "new lives of ranks")                                                         \
+  X(paused_beyond_lease, false, "stops of a process for longer than the lease")                    \
+  X(stopped_within_lease, false, "stops of a process for less than its lease, in a healthy world") \
+  X(regions_turned_over, true, "regions deregistered under load")                                  \
+  X(sessions_renewed, true, "new sessions between the same two lives")                             \
+  X(links_up, true, "link generations that came up")                                               \
+  X(links_broken, true, "link generations that broke by themselves")                               \
+  X(bits_flipped, true, "frames that lost a bit of their header or body")                          \
+  X(net_faults, true, "faults that the network brought by itself")                                 \
+  X(squeezed, true, "directions between two ranks that became slow")                               \
+  X(descriptors_inherited, false, "kills whose connections a child held open")                     \
+  X(stopped_in_callback, false, "runtimes stopped in a callback of theirs")                        \
+  X(no_time_at_all, true, "operations whose deadline was the moment of their post")                \
+  X(no_link_left, true, "moments at which a peer with open operations had no link")                \
+  X(posts, true, "attempts posted")                                                                \
+  X(resent, true, "attempts of a chunk that had been tried before")                                \
+  X(resent_again, true, "third and later attempts: a failure during the replay")                   \
+  X(signals_resent, true, "attempts of a signal that had been tried before")                       \
+  X(atomics, true, "atomics that succeeded")                                                       \
+  X(late_atomics, true, "atomics that succeeded after their deadline")                             \
+  X(outcome_unknown, true, "atomics of which nobody can know")                                     \
+  X(atomics_resent, true, "attempts of an atomic that had been tried before")                      \
+  X(atomics_asked, true, "questions about atomics whose end was due")                              \
+  X(answers_repeated, true, "atomics answered from the target's window")                           \
+  X(window_full, true, "atomics for which the target's window had no room")                        \
+  X(unresolved, true, "attempts that only the target could tell about")                            \
+  X(fence_requests, true, "fence requests sent")                                                   \
+  X(fence_answers, true, "fence answers received")                                                 \
+  X(fence_answers_repeated, true, "fence answers about attempts known already")                    \
+  X(fence_messages_lost, true, "fence requests and answers thrown away")                           \
+  X(fence_messages_repeated, true, "fence requests and answers sent twice or later")               \
+  X(resolved_executed, true, "attempts that a fence answer found executed")                        \
+  X(resolved_not_executed, true, "attempts that a fence answer found not executed")                \
+  X(resolved_by_handshake, true, "attempts open until the link's next handshake")                  \
+  X(reads_taken_back, true, "reads abandoned at the end of their operation")                       \
+  X(reads_kept, false, "reads that could not be abandoned at once")                                \
+  X(refused, true, "attempts that the target refused")                                             \
+  X(revoke_waited, false, "regions that a link still touched when they were closed")               \
+  X(barriers_passed, true, "barrier calls that succeeded")                                         \
+  X(barriers_missed, true, "barrier calls that ended at their deadline")                           \
+  X(barriers_with_dead, true, "barrier calls that ended with PEER_LOST")                           \
+  X(ghosts_landed, true, "pieces that landed after their initiator had given up")                  \
+  X(ghosts_refused, true, "pieces of closed links that the target kept out")                       \
+  X(misused, true, "requests for what nobody may have, refused in the call")                       \
+  X(lies, true, "attempts for what was not granted, which got as far as the target")               \
   X(lies_told, true, "operations that ended as such an attempt was refused")
 
 enum class Rare : std::uint8_t {

@@ -60,6 +60,10 @@ Shape Shape::draw(Choices& choices) {
   shape.atomic_per_mille = rate(1000);
   shape.narrow_windows = choices.chance(500);
   if (choices.chance(600)) shape.barrier_per_mille = static_cast<std::uint32_t>(choices.between(1, 100));
+  shape.squeeze_per_mille = rate(40);
+  shape.flip_per_mille = rate(5);
+  shape.inherit_per_mille = rate(1000);
+  shape.stop_in_callback_per_mille = rate(10);
   shape.net = runtime::FaultPlan::draw(choices);
   shape.card = links::SimPlan::draw(choices);
   return shape;
@@ -116,6 +120,16 @@ void turn(Value& value, std::uint64_t number) {
   X(control_twice, trouble, 0, control.twice_per_mille)       \
   X(control_held, trouble, 0, control.held_per_mille)         \
   X(misuse, trouble, 0, misuse_per_mille)                     \
+  X(squeeze, trouble, 0, squeeze_per_mille)                   \
+  X(flip, trouble, 0, flip_per_mille)                         \
+  X(inherit, trouble, 0, inherit_per_mille)                   \
+  X(stop_in_callback, trouble, 0, stop_in_callback_per_mille) \
+  X(net_truncate, trouble, 0, net.truncate_per_mille)         \
+  X(net_squeeze, trouble, 0, net.squeeze_per_mille)           \
+  X(net_fd_limit, trouble, 0, net.fd_limit_per_mille)         \
+  X(net_port_again, trouble, 0, net.port_again_per_mille)     \
+  X(net_late_timer, trouble, 0, net.late_timer_per_mille)     \
+  X(net_slow_reader, trouble, 0, net.slow_reader_per_mille)   \
   X(lie, trouble, 0, lie_per_mille)                           \
   X(net_delay, trouble, 10, net.delay_max)                    \
   X(net_long_delay, trouble, 0, net.long_delay_per_mille)     \

@@ -64,6 +64,10 @@ struct Shape {
   ControlFaults control{};
   std::uint32_t misuse_per_mille = 0;  ///< of looks: the program asks for what it may not
   std::uint32_t lie_per_mille = 0;     ///< of attempts: the initiator's library does
+  std::uint32_t squeeze_per_mille = 0;
+  std::uint32_t flip_per_mille = 0;              ///< of frames: a bit of their header or body
+  std::uint32_t inherit_per_mille = 0;           ///< of kills: a forked child holds the connections open
+  std::uint32_t stop_in_callback_per_mille = 0;  ///< of ends: the program stops its runtime there and then
 
   // What the network, and the card if there is one, bring.
   runtime::FaultPlan net{};

@@ -239,7 +239,8 @@ void Shrinker::tell(const Record* record) const {
   const auto outcomes = in_children(
       {.count = 1, .at_once = 1, .seconds_max = k_seconds_max, .mute = true}, [&](std::size_t, const Told& tell) {
         std::vector<std::string> story;
-        static_cast<void>(record != nullptr ? run_again(*record, &story) : sim::run(best_, &story));
+        const Story note = [&](std::string&& line) { story.push_back(std::move(line)); };
+        static_cast<void>(record != nullptr ? run_again(*record, note) : sim::run(best_, note));
         for (const std::string& line : abridge(story)) tell(line + "\n");
       });
   fmt::print("{}", outcomes.front().told);

@@ -17,7 +17,7 @@ Report run_on(Tape& tape, const Cluster::Settings& settings) { return Cluster(ta
 
 }  // namespace
 
-Report run(const Trial& trial, std::vector<std::string>* story) {
+Report run(const Trial& trial, const Story& story) {
   HIXL_ASSERT(plant(trial.bug));
   Tape tape({.run = trial.seed, .shape = trial.shape_seed});
   return run_on(tape, {.set = trial.set, .story = story});
@@ -31,7 +31,7 @@ Report run_and_record(const Trial& trial, Record& record) {
   return run_on(tape, {.set = trial.set});
 }
 
-Report run_again(const Record& record, std::vector<std::string>* story) {
+Report run_again(const Record& record, const Story& story) {
   Cluster::Settings settings{.set = {}, .story = story};
   std::string bug;
   for (const std::string& setting : record.settings) {

@@ -20,11 +20,11 @@ struct Trial {
 };
 
 /// In this process.
-[[nodiscard]] Report run(const Trial& trial, std::vector<std::string>* story = nullptr);
+[[nodiscard]] Report run(const Trial& trial, const Story& story = {});
 /// The same, keeping every choice.
 [[nodiscard]] Report run_and_record(const Trial& trial, Record& record);
 /// What was recorded; its settings are taken as well.
-[[nodiscard]] Report run_again(const Record& record, std::vector<std::string>* story = nullptr);
+[[nodiscard]] Report run_again(const Record& record, const Story& story = {});
 /// Bytes decide.
 [[nodiscard]] Report run_bytes(std::span<const std::byte> bytes);
 

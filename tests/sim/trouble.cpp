@@ -18,6 +18,8 @@ using Which = runtime::VirtualWorld::Which;
 /// The longest stop of a process, the lease, and the backoff of a link that failed often, which is up to 30 s, twice.
 constexpr seconds k_drain_max{90};
 constexpr seconds k_pairs_max{180};
+/// Of runs: the last look at an idle world, which costs as much time as all the rest.
+constexpr std::uint32_t k_idle_per_mille = 100;
 /// Beyond everything that may still be under way in a network that has healed: the late half of a break (3 s), a
 /// clog (2 s; 6 s from the cluster), a piece that the card holds back (2 s), a process that hangs (8 s).
 constexpr seconds k_calm{9};
@@ -48,6 +50,15 @@ void Cluster::inject_faults() {
         which == Which::one ? "one connection" : "any connection", time.count() / 1000);
     world_.clog(*life->port, *other->port, time, which);
   }
+  if (Life* life = draw(shape_.squeeze_per_mille); life != nullptr && other != nullptr && life != other) {
+    const Duration time = milliseconds(trouble_.between(1, trouble_.chance(shape_.long_per_mille) ? 6000 : 1000));
+    const Which which = trouble_.chance(500) ? Which::one : Which::all;
+    const std::uint64_t bytes_per_ms = trouble_.between(4, 512);
+    count(Rare::squeezed);
+    say("{} bytes a ms pass from rank {} to rank {} on {} for {} us", bytes_per_ms, life->rank, other->rank,
+        which == Which::one ? "one connection" : "any connection", time.count() / 1000);
+    world_.squeeze(*life->port, *other->port, time, bytes_per_ms, which);
+  }
   if (Life* life = draw(shape_.reset_per_mille); life != nullptr && other != nullptr && life != other) {
     const Which which = trouble_.chance(500) ? Which::one : Which::all;
     say("{} between ranks {} and {} breaks", which == Which::one ? "one connection" : "every connection", life->rank,
@@ -58,6 +69,11 @@ void Cluster::inject_faults() {
     const Rank rank = static_cast<Rank>(trouble_.below(shape_.size));
     if (ranks_[rank] == nullptr && world_.now() >= restart_at_[rank]) ranks_[rank] = &start(rank);
   }
+}
+
+void Cluster::on_fault(std::string_view what, std::uint64_t connection) {
+  count(Rare::net_faults);
+  say("! connection {}: {}", connection, what);
 }
 
 /// The rank was killed: its operations will never end, and what they wrote may go on landing until the target notices.
@@ -112,9 +128,10 @@ void Cluster::on_turned_over(const Turnover& note, const Result<void>& result) {
     }
   }
   // S10: what its peers have under way may end well, but may not write any more.
+  // And what they have under way from here may fail, but not bring what comes next.
   for (std::size_t slot = 0; slot < k_slots; ++slot) {
     life.memory->freeze(slot);
-    if (life.memory->use(slot) == Memory::Use::quiet) life.memory->refill(slot, 0, k_slot_bytes, contents_);
+    if (life.memory->use(slot) != Memory::Use::written) life.memory->refill(slot, 0, k_slot_bytes, contents_);
   }
   const auto region = life.core->register_memory(life.memory->data(), life.memory->size(), {});
   HIXL_ASSERT(region.has_value());
@@ -138,6 +155,40 @@ bool Cluster::every_pair_works() const {
   return true;
 }
 
+bool Cluster::is_zombie(const Life& life) const { return life.dead && !life.left && world_.alive(*life.port); }
+
+std::uint64_t Cluster::peers_lost() {
+  std::uint64_t sum = 0;
+  for (Life* life : ranks_) sum += life != nullptr ? life->core->counters().peers_lost : 0;
+  return sum;
+}
+
+/// L5: in a healthy world nobody is taken for dead, not even by a rank that was stopped itself for longer than the
+/// others' leases, as long as it is for less than its own.
+void Cluster::idle() {
+  if (!trouble_.chance(k_idle_per_mille) || violation_) return;
+  // A zombie and its successor go on taking the rank from each other.
+  const bool zombies = std::any_of(lives_.begin(), lives_.end(), [this](const auto& life) { return is_zombie(*life); });
+  if (zombies) return;
+  Life* longest = ranks_.front();
+  for (Life* life : ranks_) {
+    if (life != nullptr && (longest == nullptr || life->lease > longest->lease)) longest = life;
+  }
+  if (longest == nullptr) return;
+  const std::uint64_t before = peers_lost();
+  world_.run_for(longest->lease + milliseconds(500));
+  if (peers_lost() != before) return violate("L5", "a rank was taken for dead in a healthy, idle world");
+  const Duration stop = longest->lease - 3 * longest->lease / 10;
+  say("rank {} is stopped for {} us, less than its lease", longest->rank, stop.count() / 1000);
+  longest->paused += stop;
+  longest->awake_at = std::max(longest->awake_at, world_.now() + stop);
+  world_.pause(*longest->port, stop);
+  world_.run_for(stop + milliseconds(500));
+  count(Rare::stopped_within_lease);
+  if (peers_lost() != before)
+    violate("L5", fmt::format("rank {} was stopped, and somebody was taken for dead", longest->rank));
+}
+
 /// Everything works again. Whatever is open must end, and every pair must be able to transfer.
 void Cluster::heal() {
   faults_ = false;
@@ -146,6 +197,7 @@ void Cluster::heal() {
   if (fabric_) fabric_->set_plan(links::SimPlan{});
   taps_.faults = {};
   taps_.lie_per_mille = 0;
+  corruptor_.set_rate(0);
   if (!drive(k_drain_max, Load::none)) {
     for (const Operation* operation : open_) {
       violate("L1", fmt::format("operation {} of rank {} to rank {} did not end after healing", operation->number,
@@ -177,6 +229,7 @@ void Cluster::heal() {
       if (life->memory->use(slot) == Memory::Use::quarantined) life->memory->settle(slot);
     }
   }
+  idle();
   static_cast<void>(drive(milliseconds(100), Load::full));
   if (!drive(k_drain_max, Load::none)) violate("L1", "an operation of a healthy world did not end");
   check_baseline();

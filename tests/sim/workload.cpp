@@ -16,6 +16,7 @@ namespace {
 
 constexpr std::size_t k_parts_max = 5;
 constexpr std::size_t k_small_bytes = 100;
+constexpr std::uint32_t k_no_time_per_mille = 50;  // of hurried operations
 /// Longer than a run: such an operation ends because everything works again, or not at all.
 constexpr Duration k_patience = std::chrono::minutes(50);
 /// A repeat of an exchange takes 200 ms; nothing in a healthy network takes longer.
@@ -194,6 +195,8 @@ Result<void> Cluster::submit(Operation& operation) {
   options.timeout = std::chrono::milliseconds(random_.between(50, 8000));
   if (random_.chance(shape_.hurry_per_mille)) {
     options.timeout = Duration(random_.between(0, static_cast<std::uint64_t>(shape_.hurry_max.count())));
+    if (random_.chance(k_no_time_per_mille)) options.timeout = {};
+    if (options.timeout == Duration{}) count(Rare::no_time_at_all);
   } else if (random_.chance(shape_.patient_per_mille)) {
     options.timeout = k_patience;
   }
@@ -285,6 +288,10 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
       violate("S7", fmt::format("operation {}, behind fence {}, ended before operation {}", operation.number,
                                 operation.behind, earlier->number));
     }
+  }
+  if (faults_ && trouble_.chance(shape_.stop_in_callback_per_mille) && posts(life)) {
+    count(Rare::stopped_in_callback);
+    leave(life.rank);
   }
   if (operation.atomic) return judge_atomic(operation, completion);
   judge_end(operation, completion);
