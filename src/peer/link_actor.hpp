@@ -26,6 +26,7 @@
 #include "peer/services.hpp"
 #include "peer/timing.hpp"
 #include "peer/token_bucket.hpp"
+#include "runtime/ticker.hpp"
 
 namespace hixl::peer {
 
@@ -196,16 +197,7 @@ class LinkActor final : private links::LinkEvents {
   void on_down(const Error& error) override;
 
   // ---- link_watch.cpp ----
-  class Tick final : public runtime::Timer {
-   public:
-    using Function = void (LinkActor::*)();
-    Tick(LinkActor& owner, Function function) : owner_(owner), function_(function) {}
-    void on_timer() override { (owner_.*function_)(); }
-
-   private:
-    LinkActor& owner_;
-    Function function_;
-  };
+  using Tick = runtime::Ticker<LinkActor>;
   /// Whether there is anything whose answer is missing.
   [[nodiscard]] bool waiting() const noexcept {
     return state_ == State::up && !caps().executed_by_initiator && (live_here_ > 0 || ping_open_);

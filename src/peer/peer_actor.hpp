@@ -6,10 +6,10 @@
 //
 // Loop-bound. Owner: Directory. Close: stop(), then destruction once stopped() is true.
 //
-// Split by idea: peer_session.cpp (dial, hello), peer_life.cpp (session, death), peer_connect.cpp (ahead of need),
-// peer_transfer.cpp (operations), peer_retry.cpp (pieces that come back), peer_atomic.cpp (those that are atomics),
-// peer_order.cpp (fences and flushes), peer_reach.cpp (which link), peer_control.cpp (control frames, fences of links),
-// peer_exchange.cpp (addresses), peer_inspect.cpp (what is told of it).
+// Split by idea: peer_session.cpp (dial), peer_hello.cpp (being dialled), peer_life.cpp (session, death),
+// peer_connect.cpp (ahead of need), peer_transfer.cpp (operations), peer_retry.cpp (pieces that come back),
+// peer_atomic.cpp (those that are atomics), peer_order.cpp (fences and flushes), peer_reach.cpp (which link),
+// peer_control.cpp (control frames, fences of links), peer_exchange.cpp (addresses), peer_inspect.cpp (what is told).
 #pragma once
 
 #include <deque>
@@ -29,6 +29,7 @@
 #include "peer/link_actor.hpp"
 #include "peer/services.hpp"
 #include "peer/waits.hpp"
+#include "runtime/ticker.hpp"
 
 namespace hixl::peer {
 
@@ -264,16 +265,7 @@ class PeerActor final : private LinkActorEvents,
   void ask_again(std::deque<Waiter> waiters);
   void fail_exchanges(std::deque<Waiter> waiters, const Error& error);
 
-  class Ticker final : public runtime::Timer {
-   public:
-    using Function = void (PeerActor::*)();
-    Ticker(PeerActor& owner, Function function) : owner_(owner), function_(function) {}
-    void on_timer() override { (owner_.*function_)(); }
-
-   private:
-    PeerActor& owner_;
-    Function function_;
-  };
+  using Ticker = runtime::Ticker<PeerActor>;
   void on_dial_tick() { consider_dialling(); }
   void on_fence_tick() { request_fences(); }
   void on_compare_tick() { compare_rates(); }

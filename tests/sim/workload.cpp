@@ -14,10 +14,9 @@ namespace hixl::sim {
 
 namespace {
 
-constexpr std::size_t k_parts_max = 5;
-constexpr std::size_t k_small_bytes = 100;
+constexpr std::size_t k_parts_max = 5, k_small_bytes = 100;
 constexpr std::uint32_t k_no_time_per_mille = 50;  // of hurried operations
-/// Longer than a run: such an operation ends because everything works again, or not at all.
+/// Longer than a run: such an operation ends because everything works again.
 constexpr Duration k_patience = std::chrono::minutes(50);
 /// A repeat of an exchange takes 200 ms; nothing in a healthy network takes longer.
 constexpr Duration k_exchange_patience = std::chrono::seconds(1);
