@@ -115,8 +115,10 @@ void LinkActor::on_watch() {
   } else if (!waiting()) {
     return;
   }
-  // The peer's program may be slow and the network too: when bytes went over since the question, the path works.
-  if (questioned_ && link_->progress() != progress_seen_) note_progress();
+  // The peer's program may be slow and the network too: when bytes went over since the question, the path works. The
+  // question itself is no such sign: some kernel on the way may have taken it, with nobody reading behind it.
+  constexpr std::uint64_t k_question_bytes = wire::k_header_bytes + k_ping_bytes;
+  if (questioned_ && link_->progress() > progress_seen_ + k_question_bytes) note_progress();
   // A loop that was late itself has not read what came meanwhile.
   const Instant progress = progress_at_ + loop_.lag();
   loop_.start(watch_tick_,
