@@ -21,9 +21,15 @@ Directory::Directory(PeerServices& services, std::uint32_t peers_max)
     : services_(services),
       peers_max_(peers_max),
       memories_(services.world_size, services.regions_max),
-      by_rank_(services.world_size) {}
+      by_rank_(services.world_size) {
+  services_.loop.watch_lateness(this, services_.timing.heartbeat / 2);
+}
 
-Directory::~Directory() = default;
+Directory::~Directory() { services_.loop.watch_lateness(nullptr, {}); }
+
+void Directory::on_late(Duration lag) {
+  for (std::size_t i = 0; i < peers_.size(); ++i) peers_[i]->on_late(lag);  // callbacks may make more of them
+}
 
 PeerActor* Directory::peer(Rank rank) {
   if (rank >= services_.world_size || rank == services_.rank || released_) return nullptr;
@@ -116,6 +122,7 @@ void Directory::abort() {
 
 void Directory::release() {
   released_ = true;
+  services_.loop.watch_lateness(nullptr, {});
   std::fill(by_rank_.begin(), by_rank_.end(), nullptr);
   greetings_.clear();
   over_.clear();

@@ -17,6 +17,7 @@ namespace hixl::peer {
 class Directory final : public ControlPlane,
                         public runtime::ListenerEvents,
                         private GreetingEvents,
+                        private runtime::LateWatch,
                         private runtime::Task {
  public:
   Directory(PeerServices& services, std::uint32_t peers_max);
@@ -43,6 +44,7 @@ class Directory final : public ControlPlane,
  private:
   void on_hello(Greeting& greeting, const wire::Hello& hello) override;
   void on_greeting_over(Greeting& greeting) override;
+  void on_late(Duration lag) override;
   void run() override { over_.clear(); }
   void note_stranger(ErrorCode offence);
 

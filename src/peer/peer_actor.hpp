@@ -69,6 +69,9 @@ class PeerActor final : private LinkActorEvents,
   /// An accepted connection that said hello for this rank.
   void on_hello(Greeting& greeting, const wire::Hello& hello);
 
+  /// Our loop was late, and nothing that came meanwhile has been looked at.
+  void on_late(Duration lag);
+
   /// A local region was closed: operations that use it end with STALE.
   void end_operations_on(std::uint32_t region_id);
   /// True when no link of this peer touches our region any more.
@@ -134,6 +137,8 @@ class PeerActor final : private LinkActorEvents,
   void forsaken();
   void watch_process(int pidfd);
   void heartbeat();
+  [[nodiscard]] Instant heard() const noexcept;
+  void doubt_session(Duration lag);
   void update_gate();
   [[nodiscard]] LinkActor* find(LinkId id) noexcept;
   [[nodiscard]] LinkActor* best_up() noexcept;

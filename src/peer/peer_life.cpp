@@ -148,17 +148,10 @@ void PeerActor::on_ready() {
 /// Judges life by lease where the kernel does not report it.
 void PeerActor::heartbeat() {
   if (!session_active_ || process_known_) return;
-  Instant heard{};
-  for (const auto& link : links_) heard = std::max(heard, link->last_heard());
   for (const auto& link : links_) {
     if (!HIXL_PLANTED(heartbeat_missing)) link->ping();
   }
-  const Instant now = services_.loop.now();
-  heard = std::max(heard, last_contact_);
-  // Our own lateness is no sign of the peer's death: what it sent meanwhile has not been read yet.
-  if (services_.loop.lag() > services_.timing.heartbeat / 2 && !HIXL_PLANTED(own_lateness_blames_peer))
-    last_contact_ = heard = std::max(heard, now - lease_ / 2);
-  if (now - heard > lease_) {
+  if (services_.loop.now() - heard() > lease_) {
     end_session(
         Error(ErrorCode::peer_lost, {.rank = rank_,
                                      .stage = Stage::transfer,
@@ -168,6 +161,40 @@ void PeerActor::heartbeat() {
     return;
   }
   services_.loop.start_after(heartbeat_tick_, services_.timing.heartbeat);
+}
+
+Instant PeerActor::heard() const noexcept {
+  Instant latest = last_contact_;
+  for (const auto& link : links_) latest = std::max(latest, link->last_heard());
+  return latest;
+}
+
+/// Local-stall immunity. Our own lateness is no sign of the peer's death: what it sent meanwhile has not been read yet,
+/// so its time goes on from where it stood. And if we were late for so long that the peer may have given us up, we are
+/// perhaps the ones who are over.
+void PeerActor::on_late(Duration lag) {
+  if (process_known_ || stopping_ || HIXL_PLANTED(own_lateness_blames_peer)) return;
+  if (session_active_) last_contact_ = std::min(services_.loop.now(), heard() + lag);
+  // The peer may have heard us last a heartbeat before the first timer that is late, and another heartbeat is for the
+  // way; a shorter lateness ends no session (L5).
+  if (lag > services_.timing.lease - 2 * services_.timing.heartbeat) doubt_session(lag);
+}
+
+/// Does the session still stand? That cannot be asked on the links that stand: what the peer sent before it gave us up
+/// comes first on them, and must not be applied any more, for the peer has told its program that those operations are
+/// over. So this side fences itself, unread, and asks in the next hello, which joins the session that it names. If it
+/// stands, the handshake settles what was under way and nothing is lost; if not, the peer says so and ours ends FENCED.
+void PeerActor::doubt_session(Duration lag) {
+  end_dials();  // their welcomes may be of that time as well
+  services_.loop.start_after(dial_tick_, Duration{});
+  if (!session_active_) return;
+  services_.loop.log().warn({"times that our own loop was late for a lease, rank", rank_},
+                            "rank {} to {}: this loop was late by {} ms; asks whether session {} still stands",
+                            services_.rank, rank_, lag / std::chrono::milliseconds(1), session_);
+  for (const auto& link : links_) {
+    link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::handshake}));
+    link->next_dial = {};
+  }
 }
 
 void PeerActor::on_link_up(LinkActor& link) {

@@ -35,12 +35,19 @@ void Loop::read_clock() {
   const Instant due = std::max(timers_.next_due(), turned_);
   now_ = std::max(now_, port_.now());
   lag_ = std::max(now_ - due, Duration(0));
+  // Once a lateness: the same one is seen again until the turn has run its timers. In the middle of a turn somebody
+  // else is at work; the next look is before the next event.
+  if (late_watch_ == nullptr || lag_ <= late_limit_ || due < late_told_ || turning_) return;
+  late_told_ = now_;
+  turning_ = true;
+  late_watch_->on_late(lag_);
+  turning_ = false;
 }
 
 bool Loop::turn() {
   if (turning_ || thread_->forked()) return false;
-  turning_ = true;
   read_clock();
+  turning_ = true;
   turned_ = now_;
 
   bool worked = mailbox_.drain(k_mail_budget) > 0;

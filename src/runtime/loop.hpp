@@ -48,6 +48,17 @@ class Poller : public ListNode<PollerTag> {
   ~Poller() = default;
 };
 
+/// Somebody who must know that the loop was late before anything that lay waiting meanwhile is looked at: before the
+/// events of that time are delivered, and before mail and timers. Once each time that it was late.
+class LateWatch {
+ public:
+  /// `lag`: by how much. May close streams; called from awake(), look_at_clock() and turn().
+  virtual void on_late(Duration lag) = 0;
+
+ protected:
+  ~LateWatch() = default;
+};
+
 /// Which thread turns a loop, and in which process. Shared by the loop and whoever must know without keeping the loop
 /// alive (a request that is waited for while its runtime goes away). Thread-safe.
 class LoopThread {
@@ -111,6 +122,13 @@ class Loop final {
     mailbox_.wakeup().awake();
     read_clock();
   }
+  /// Drivers: before events are delivered without a sleep, since the process may have been stopped at any point.
+  void look_at_clock() { read_clock(); }
+  /// One; null: nobody any more. Told when the loop was late by more than `limit`.
+  void watch_lateness(LateWatch* watch, Duration limit) noexcept {
+    late_watch_ = watch;
+    late_limit_ = limit;
+  }
   /// The driver's thread, set by it; anything that would block asks this. Thread-safe.
   void bind_to_this_thread() noexcept { thread_->bind_here(); }
   [[nodiscard]] bool on_loop_thread() const noexcept { return thread_->here(); }
@@ -136,6 +154,9 @@ class Loop final {
   Instant now_;
   Instant turned_;  // now_ of the last turn
   Duration lag_{0};
+  LateWatch* late_watch_ = nullptr;
+  Duration late_limit_{0};
+  Instant late_told_{};
   Duration longest_turn_{0};
   bool turning_ = false;
   TimerWheel timers_;

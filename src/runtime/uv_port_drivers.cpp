@@ -170,6 +170,7 @@ void ThreadDriver::run() {
 
 bool ThreadDriver::look() {
   const std::uint64_t before = port_->handles().events();
+  loop_->look_at_clock();
   uv_run(&uv_, UV_RUN_NOWAIT);
   const bool found = port_->handles().events() != before;
   last_look_ = found ? Instant{} : loop_->now();

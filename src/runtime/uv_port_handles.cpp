@@ -64,22 +64,22 @@ void on_poll(uv_poll_t* raw, int status, int events) {
   }
   if (body.set->forked()) return;
   body.set->before_event();
-  body.target->on_poll(events);
+  if (body.owner != nullptr) body.target->on_poll(events);  // the hook may close anything
 }
 
 void on_timer(uv_timer_t* raw) {
   auto& body = body_of<TimerBody>(raw);
   if (body.set->forked()) return;
   body.set->before_event();
-  body.target->on_timeout();
+  if (body.owner != nullptr) body.target->on_timeout();
 }
 
 void on_looked_up(uv_getaddrinfo_t* raw, int error, addrinfo* list) {
   auto& body = body_of<LookupBody>(raw);
   const std::unique_ptr<addrinfo, decltype(&uv_freeaddrinfo)> freed_later(list, &uv_freeaddrinfo);
+  if (body.owner != nullptr) body.set->before_event();
   if (body.owner != nullptr) {
     body.detach();  // the request has ended: there is nothing to cancel, and the owner may start another
-    body.set->before_event();
     body.target->on_looked_up(error, list);
   }
   body.freed();

@@ -28,7 +28,8 @@ namespace hixl::runtime {
 /// The clock of the port: CLOCK_BOOTTIME, monotonic, and it goes on while the machine sleeps.
 [[nodiscard]] Instant boot_time() noexcept;
 
-/// Told before the first of a batch of events is delivered, to end the loop's sleep in time.
+/// Told before the first of a batch of events is delivered, to end the loop's sleep in time. It may close handles, that
+/// of the event too.
 class EventHook {
  public:
   virtual void before_event() = 0;

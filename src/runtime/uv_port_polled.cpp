@@ -109,6 +109,7 @@ std::size_t PolledDriver::turn() {
     const std::uint64_t before = port_->handles().events();
     // Before libuv's poll, so that this hands to the kernel what the turn armed; events may arm more, for the next one.
     more = !stopped_ && loop_->turn();
+    if (!stopped_) loop_->look_at_clock();
     uv_run(&uv_, UV_RUN_NOWAIT);
     const auto events = static_cast<std::size_t>(port_->handles().events() - before);
     work += events + (more ? 1 : 0);

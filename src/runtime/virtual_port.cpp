@@ -203,7 +203,8 @@ void VirtualWorld::Impl::handle(const VirtualEvent& event) {
   if (process.paused_until > agenda.now) return agenda.push(event, process.paused_until - agenda.now);
   if (process.loop != nullptr) process.loop->awake();
   if (event.kind == Kind::watch) {
-    watches.find(event.id)->second.events->on_ready();
+    // Waking up may have ended it.
+    if (const auto found = watches.find(event.id); found != watches.end()) found->second.events->on_ready();
   } else {
     net.handle_process(event);
   }

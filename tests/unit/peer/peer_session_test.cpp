@@ -160,6 +160,58 @@ TEST_CASE("a pause below the lease costs nothing, on either side") {
   CHECK(world[0].links(1).front().session == 1);
 }
 
+TEST_CASE("S1, S4 who was late for a lease reads nothing of what was sent before it was given up") {
+  for (std::uint64_t seed = 200; seed < 230; ++seed) {
+    CAPTURE(seed);
+    PeerWorld world(seed);
+    world.meet(0, 1);
+    world.world.pause(world[1].port, seconds(4));
+    Job& put = world[0].put(world[1], 64, 100'000);
+    Job& add = world[0].put(world[1], 200'000, 8, seconds(30), 1);
+    REQUIRE(world.run([&] { return put.ended() && add.ended(); }));
+    CHECK(put.code == ErrorCode::peer_lost);
+    CHECK(add.code == ErrorCode::peer_lost);
+    Job& own = world[1].put(world[0], 500'000, 1000);
+    const std::vector<std::byte> before = world[1].memory;  // all of it lies in the socket
+    REQUIRE(world.run([&] { return own.ended(); }));
+    CHECK(own.code == ErrorCode::fenced);
+    REQUIRE(world.run([&] { return world[0].links_up(1) == 1 && world[1].links_up(0) == 1; }));
+    world.world.run_for(seconds(2));
+    CHECK(world[1].memory == before);
+    CHECK(world[1].downs == std::vector{ErrorCode::fenced});
+    world.meet(0, 1);
+    Job& works = world[0].put(world[1], 64, 1000);
+    REQUIRE(world.run([&] { return works.ended(); }));
+    CHECK(works.code == ErrorCode::ok);
+  }
+}
+
+TEST_CASE("L5 nobody is lost by lateness alone: where the session still stands it goes on") {
+  for (const bool fabric : {false, true}) {
+    for (const bool both : {false, true}) {
+      CAPTURE(fabric);
+      CAPTURE(both);
+      PeerWorld world(240, 2, fabric);
+      world.meet(0, 1);
+      for (int i = 0; i < 5; ++i) {
+        // Both: as when the host of all is suspended. One: for almost as long as the other one waits for it.
+        world.world.pause(world[1].port, both ? seconds(8) : milliseconds(1850));
+        if (both) world.world.pause(world[0].port, seconds(8));
+        Job& put = world[0].put(world[1], 64, 100'000, seconds(60), 1);
+        Job& get = world[1].get(world[0], 200'000, 1000, seconds(60));
+        REQUIRE(world.run([&] { return put.ended() && get.ended(); }));
+        CHECK(put.code == ErrorCode::ok);
+        CHECK(get.code == ErrorCode::ok);
+        world.world.run_for(seconds(3));
+      }
+      CHECK(world[0].downs.empty());
+      CHECK(world[1].downs.empty());
+      CHECK(world[0].links(1).front().session == 1);
+      CHECK(world[1].links(0).front().generation > 5);  // it did ask, each time
+    }
+  }
+}
+
 TEST_CASE("our own late loop is no sign of the peer's death") {
   PeerWorld world(26);
   world.meet(0, 1);

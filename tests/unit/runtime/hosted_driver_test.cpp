@@ -35,7 +35,8 @@ struct Host {
   void every(std::uint64_t period_ms, std::function<void()> what) {
     action = std::move(what);
     uv_update_time(&uv);
-    uv_timer_start(&tick, [](uv_timer_t* raw) { static_cast<Host*>(raw->data)->action(); }, period_ms, period_ms);
+    uv_timer_start(
+        &tick, [](uv_timer_t* raw) { static_cast<Host*>(raw->data)->action(); }, period_ms, period_ms);
   }
   [[nodiscard]] bool until(const std::function<bool()>& done) {
     const auto give_up = std::chrono::steady_clock::now() + k_hang;
@@ -104,6 +105,55 @@ TEST_CASE("hosted driver: works beside the host's own timer, then goes and leave
   uv_timer_stop(&host.tick);
   uv_run(&host.uv, UV_RUN_DEFAULT);  // returns, since none of our handles is left
   CHECK(closed == 1);
+}
+
+TEST_CASE("hosted driver: who is told of lateness may close the stream whose event it comes before") {
+  Host host;
+  // Held up after the guest has turned and before events are looked for: the first thing that it learns is an event.
+  struct Hold {
+    uv_prepare_t handle{};
+    bool on = false;
+  } hold;
+  uv_prepare_init(&host.uv, &hold.handle);
+  hold.handle.data = &hold;
+  uv_prepare_start(&hold.handle, [](uv_prepare_t* raw) {
+    if (!std::exchange(static_cast<Hold*>(raw->data)->on, false)) return;
+    const auto until = std::chrono::steady_clock::now() + 60ms;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  });
+  {
+    Guest guest(host);
+    Door door;
+    door.listener = std::move(*guest.driver->port().listen(any_port(), door));
+    End near;
+    near.stream = std::move(*guest.driver->port().connect(door.listener->address(), 10s, near));
+    REQUIRE(host.until([&] { return near.connected && door.accepted.size() == 1; }));
+    struct Watcher final : LateWatch, Timer {
+      void on_late(Duration) override {
+        ++told;
+        stream.reset();
+      }
+      void on_timer() override { ++fired; }
+      std::unique_ptr<Stream>& stream;
+      int told = 0;
+      int fired = 0;
+      explicit Watcher(std::unique_ptr<Stream>& of) : stream(of) {}
+    } watcher(near.stream);
+    guest.loop->watch_lateness(&watcher, 20ms);
+    guest.loop->start_after(watcher, 1ms);
+    const iovec piece{const_cast<char*>("late"), 4};
+    REQUIRE(door.accepted.front()->write(std::span(&piece, 1)).bytes == 4);
+    hold.on = true;
+    REQUIRE(host.until([&] { return watcher.fired > 0; }));
+    CHECK(watcher.told >= 1);
+    CHECK(near.received.empty());
+    guest.loop->watch_lateness(nullptr, {});
+    door.listener.reset();
+    door.accepted.clear();
+    guest.driver->stop({});
+  }
+  uv_close(reinterpret_cast<uv_handle_t*>(&hold.handle), nullptr);
 }
 
 TEST_CASE("hosted driver: an idle guest lets the host sleep") {

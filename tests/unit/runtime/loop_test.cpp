@@ -221,6 +221,55 @@ TEST_CASE("loop: now() is the beginning of the turn, and lag is the loop's own l
   CHECK(world.loop.lag() == milliseconds(1));
 }
 
+TEST_CASE("loop: whoever watches for lateness is told first of all, and once each time") {
+  World world;
+  struct Watcher final : LateWatch {
+    explicit Watcher(World& in) : world(in) {}
+    void on_late(Duration lag) override {
+      world.trace.emplace_back("late");
+      last = lag;
+      CHECK_FALSE(world.loop.turn());  // nothing begins from here
+    }
+    World& world;
+    Duration last{};
+  } watcher(world);
+  world.loop.watch_lateness(&watcher, milliseconds(200));
+  TracedTarget target(world.trace);
+  TracedTimer timer(world.trace, "timer");
+  TracedTimer other(world.trace, "timer");
+  const auto start = [&] {
+    world.loop.start_after(timer, milliseconds(100));
+    world.loop.start_after(other, milliseconds(150));
+  };
+  start();
+  world.port.pass(milliseconds(290));
+  CHECK(world.loop.turn());
+  CHECK(world.take() == Trace{"timer", "timer"});
+  start();
+  REQUIRE(world.loop.prepare_sleep());
+  world.port.pass(milliseconds(500));
+  REQUIRE(world.loop.mailbox().post({&target, 1, 0, 0}));
+  world.loop.awake();
+  CHECK(world.take() == Trace{"late"});
+  CHECK(watcher.last >= milliseconds(400));
+  timer.cancel();  // what is due first now was late at the same time
+  world.loop.look_at_clock();
+  CHECK(world.loop.turn());
+  CHECK(world.take() == Trace{"mail 1", "timer"});
+  // Without a sleep, and twice running.
+  for (int i = 0; i < 2; ++i) {
+    start();
+    world.port.pass(milliseconds(400));
+    CHECK(world.loop.turn());
+    CHECK(world.take() == Trace{"late", "timer", "timer"});
+  }
+  start();
+  world.port.pass(milliseconds(400));
+  world.loop.watch_lateness(nullptr, {});
+  CHECK(world.loop.turn());
+  CHECK(world.take() == Trace{"timer", "timer"});
+}
+
 TEST_CASE("loop: the longest turn is remembered") {
   World world;
   TracedTask task(world.trace, "task");
