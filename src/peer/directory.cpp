@@ -14,6 +14,8 @@ namespace {
 // The last numbers are nobody's, so that the next one never wraps.
 constexpr LinkGen k_no_generation = std::numeric_limits<LinkGen>::max();
 constexpr SessionId k_no_session = std::numeric_limits<SessionId>::max();
+/// Regions closed in one turn: about a microsecond each, so that a turn stays below a millisecond.
+constexpr std::size_t k_closed_a_turn = 512;
 
 }  // namespace
 
@@ -99,16 +101,30 @@ void Directory::note_stranger(ErrorCode offence) {
 
 void Directory::stop(Instant farewell_until) {
   stopping_ = true;
-  // The goodbye is a fence as well: who reads it ends its operations, so nothing of theirs may be applied any more, on
-  // any connection, whether or not this side knows yet that it is broken.
-  for (const memory::RegionInfo& region : services_.regions.list()) {
+  farewell_until_ = farewell_until;
+  for (const memory::RegionInfo& region : services_.regions.list()) to_close_.push_back(region.key);
+  close_regions();
+}
+
+/// The goodbye is a fence as well: who reads it ends its operations, so nothing of theirs may be applied any more, on
+/// any connection, whether or not this side knows yet that it is broken. It is said when the last region is closed.
+void Directory::close_regions() {
+  for (std::size_t i = 0; i < k_closed_a_turn && !to_close_.empty(); ++i) {
     for (Result<bool> closed = HIXL_PLANTED(goodbye_is_no_fence); closed && !*closed;)
-      closed = services_.regions.close(region.key);
+      closed = services_.regions.close(to_close_.back());
+    to_close_.pop_back();
   }
-  for (const auto& actor : peers_) actor->stop(farewell_until);
+  if (!to_close_.empty()) return services_.loop.defer(*this);
+  for (const auto& actor : peers_) actor->stop(farewell_until_);
+}
+
+void Directory::run() {
+  over_.clear();
+  if (!to_close_.empty()) close_regions();
 }
 
 bool Directory::stopped() {
+  if (!to_close_.empty()) return false;
   bool all = true;
   for (const auto& actor : peers_) all = actor->stopped() && all;
   return all;
@@ -116,6 +132,7 @@ bool Directory::stopped() {
 
 void Directory::abort() {
   stopping_ = true;
+  to_close_.clear();  // the links end here and now
   greetings_.clear();
   for (const auto& actor : peers_) actor->abort();
 }

@@ -32,8 +32,8 @@ class Directory final : public ControlPlane,
   bool send_control(Rank rank, wire::FrameType type, ConstBytes body) override;
   void on_accept(std::unique_ptr<runtime::Stream> stream) override;
 
-  /// Closes our regions to everybody first. Who connects from then on is told so. A peer to which no link stands gets
-  /// its goodbye that way, if it comes before `farewell_until` (and k_farewell).
+  /// Closes our regions to everybody first, some a turn. Who connects from then on is told so. A peer to which no link
+  /// stands gets its goodbye that way, if it comes before `farewell_until` (and k_farewell).
   void stop(Instant farewell_until);
   [[nodiscard]] bool stopped();
   /// Ends everything now, without asking anybody.
@@ -45,7 +45,8 @@ class Directory final : public ControlPlane,
   void on_hello(Greeting& greeting, const wire::Hello& hello) override;
   void on_greeting_over(Greeting& greeting) override;
   void on_late(Duration lag) override;
-  void run() override { over_.clear(); }
+  void run() override;
+  void close_regions();
   void note_stranger(ErrorCode offence);
 
   PeerServices& services_;
@@ -55,6 +56,8 @@ class Directory final : public ControlPlane,
   std::vector<std::unique_ptr<PeerActor>> peers_;
   std::vector<std::unique_ptr<Greeting>> greetings_;
   std::vector<std::unique_ptr<Greeting>> over_;
+  std::vector<RegionKey> to_close_;
+  Instant farewell_until_{};
   std::uint64_t strangers_ = 0;
   bool stopping_ = false;
   bool released_ = false;

@@ -233,6 +233,29 @@ TEST_CASE("goodbye: open operations end with PEER_GONE, later ones wait for the 
   CHECK((get.code == ErrorCode::ok || get.code == ErrorCode::peer_gone));
 }
 
+TEST_CASE("a stop closes its regions some a turn, and says goodbye when the last one is closed") {
+  PeerWorld world(34);
+  world.meet(0, 1);
+  constexpr std::size_t k_regions = 5000;
+  for (std::size_t i = 0; i < k_regions; ++i) REQUIRE(world[1].regions->add(world[1].memory.data() + i, 64, {}));
+  const auto open = [&] { return world[1].regions->list().size(); };
+  world[1].directory->stop(world.world.now() + seconds(5));
+  world[1].wake();
+  std::size_t last = open();
+  CHECK(last > k_regions / 2);
+  std::size_t turns = 0;
+  while (open() > 0 && ++turns < 1000) {
+    CHECK(world[0].downs.empty());  // nobody has been told while one is open
+    CHECK_FALSE(world[1].directory->stopped());
+    REQUIRE(world.world.step());
+    CHECK(last - open() <= 512);
+    last = open();
+  }
+  CHECK(turns >= k_regions / 512);
+  REQUIRE(world.run([&] { return world[1].directory->stopped() && !world[0].downs.empty(); }, seconds(1)));
+  CHECK(world[0].downs == std::vector{ErrorCode::peer_gone});
+}
+
 TEST_CASE("a goodbye that no link could take is said at the door: PEER_GONE, long before the lease") {
   for (std::uint64_t seed = 100; seed < 200; ++seed) {
     INFO("seed ", seed);
