@@ -71,7 +71,6 @@ class PeerActor final : private LinkActorEvents,
 
   /// Our loop was late, and nothing that came meanwhile has been looked at.
   void on_late(Duration lag);
-
   /// A local region was closed: operations that use it end with STALE.
   void end_operations_on(std::uint32_t region_id);
   /// True when no link of this peer touches our region any more.
@@ -138,6 +137,7 @@ class PeerActor final : private LinkActorEvents,
   void watch_process(int pidfd);
   void heartbeat();
   [[nodiscard]] Instant heard() const noexcept;
+  [[nodiscard]] Error silence() const;
   void doubt_session(Duration lag);
   void update_gate();
   [[nodiscard]] LinkActor* find(LinkId id) noexcept;
@@ -291,6 +291,7 @@ class PeerActor final : private LinkActorEvents,
   Incarnation incarnation_ = 0;  // whom the session is with; 0: none
   SessionId session_ = 0;        // newest number known with that life
   bool session_active_ = false;
+  bool came_up_ = false;   // a link has, in this session
   bool joinable_ = false;  // a reject told of an active session that we may join
   std::uint32_t peer_rx_depth_ = 32;
   Duration lease_{};

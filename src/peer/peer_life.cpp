@@ -20,6 +20,7 @@ void PeerActor::begin_session(Incarnation incarnation, SessionId session, std::u
   incarnation_ = incarnation;
   session_ = session;
   session_active_ = true;
+  came_up_ = false;
   peer_rx_depth_ = std::clamp<std::uint32_t>(rx_depth, 1, 1024);
   // The peer says by which lease it wants to be judged: a scheduler on its own loop may be silent for long.
   lease_ = std::clamp<Duration>(std::chrono::milliseconds(lease_ms), std::chrono::milliseconds(500),
@@ -152,15 +153,21 @@ void PeerActor::heartbeat() {
     if (!HIXL_PLANTED(heartbeat_missing)) link->ping();
   }
   if (services_.loop.now() - heard() > lease_) {
-    end_session(
-        Error(ErrorCode::peer_lost, {.rank = rank_,
-                                     .stage = Stage::transfer,
-                                     .limit = static_cast<std::uint64_t>(lease_ / std::chrono::milliseconds(1))}),
-        Over::session);
+    end_session(silence(), Over::session);
     consider_dialling();
     return;
   }
   services_.loop.start_after(heartbeat_tick_, services_.timing.heartbeat);
+}
+
+/// What a lease without a sign of life is. Nobody is lost who was never there: where a session was agreed on and then
+/// no link came up, nothing was posted, and the reason is why none did.
+Error PeerActor::silence() const {
+  const auto lease_ms = static_cast<std::uint64_t>(lease_ / std::chrono::milliseconds(1));
+  if (came_up_) return Error(ErrorCode::peer_lost, {.rank = rank_, .stage = Stage::transfer, .limit = lease_ms});
+  const bool told = connect_error_.code != ErrorCode::ok && connect_error_.code != ErrorCode::link_failed;
+  if (told) return connect_error_;
+  return Error(ErrorCode::connect_timeout, {.rank = rank_, .stage = Stage::handshake, .limit = lease_ms});
 }
 
 Instant PeerActor::heard() const noexcept {
@@ -200,6 +207,7 @@ void PeerActor::doubt_session(Duration lag) {
 void PeerActor::on_link_up(LinkActor& link) {
   services_.loop.log().info({"links that came up to rank", rank_}, "rank {} to {}: {} is up (link {}, generation {})",
                             services_.rank, rank_, description(link.caps().kind), link.id(), link.generation());
+  came_up_ = true;
   last_contact_ = services_.loop.now();
   connect_error_ = {};
   watch_process(link.link()->pidfd());

@@ -162,6 +162,31 @@ TEST_CASE("who joins a session that is not known here names it: its welcome to u
   CHECK(stranger.welcome->session == 5);
 }
 
+TEST_CASE("a session whose links never come up ends as a connection that did not come about, not as a loss") {
+  PeerWorld world(63, 2, true, 1);
+  Stranger stranger(world, "stranger");
+  stranger.say(world[0], Stranger::hello_to(world[0], k_player, k_life));  // and does nothing of its link's set-up
+  REQUIRE(stranger.welcome.has_value());
+  ExchangeJob wait;
+  wait.life = &world[0];
+  world[0].to(k_player).exchange({world[0].region}, {.deadline = world.world.now() + seconds(30),
+                                                     .done =
+                                                         [](void* context, PeerAddresses&& answer) {
+                                                           static_cast<ExchangeJob*>(context)->ends += 1;
+                                                           static_cast<ExchangeJob*>(context)->answer =
+                                                               std::move(answer);
+                                                         },
+                                                     .context = &wait,
+                                                     .group = 0});
+  REQUIRE(world.run([&] { return wait.ends > 0; }, seconds(10)));
+  const Error& error = wait.answer.result.error();
+  CHECK(error.code == ErrorCode::connect_timeout);
+  CHECK(error.detail.stage == Stage::handshake);
+  CHECK(error.detail.rank == k_player);
+  CHECK(world[0].downs == std::vector{ErrorCode::connect_timeout});
+  CHECK(world[0].counters.peers_lost == 0);
+}
+
 TEST_CASE("numbers near their end: nothing wraps and nothing aborts") {
   PeerWorld world(54, 2, false, 1);
   Stranger liar(world, "liar");
