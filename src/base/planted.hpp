@@ -13,11 +13,9 @@
 #define HIXL_PLANTED_BUGS(X)                                                                      \
   X(token_unchecked, "a region opens to any token")                                               \
   X(generation_unchecked, "a request for an earlier life of a region reaches the present one")    \
-  X(header_crc_unchecked, "a frame's header is believed whatever its checksum")                   \
   X(body_crc_unchecked, "a frame's body is believed whatever its checksum")                       \
   X(atomic_executed_again, "the target's window of answers is not looked at")                     \
   X(atomic_acknowledged_early, "answers that are still wanted are acknowledged")                  \
-  X(atomic_question_unnoted, "a question about an atomic does not keep out the atomic itself")    \
   X(atomic_believes_fence, "a fence's word about an atomic is taken before the window's")         \
   X(write_acknowledged_at_start, "a write counts as executed with its first byte")                \
   X(read_not_taken_back, "a read that was given up goes on writing")                              \
@@ -43,7 +41,6 @@
   X(dead_life_returns, "a life that was declared dead is let in")                                 \
   X(dial_joins_ended_session, "a dial outlives its session and joins the next")                   \
   X(atomic_window_outlives_life, "a new life is given the answers of the one before")             \
-  X(goodbye_is_no_fence, "a rank that has said goodbye goes on applying frames")                  \
   X(region_released_early, "a closed region is given back while links touch it")                  \
   X(region_released_pinned, "a closed region is given back while operations use it")              \
   X(barrier_releases_early, "a barrier opens before all have entered")                            \

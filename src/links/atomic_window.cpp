@@ -77,7 +77,6 @@ Result<std::uint64_t> AtomicWindow::execute(const wire::AtomicBody& body, memory
     repeats_ += 1;
     return place.value;
   }
-  if (body.ask != 0 && HIXL_PLANTED(atomic_question_unnoted)) return fail(ErrorCode::cancelled);
   if (body.ask != 0) place.fate = Fate::cancelled;
   if (place.fate == Fate::cancelled) return fail(ErrorCode::cancelled);
   const auto word = find_word(body, regions);

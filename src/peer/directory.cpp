@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "base/log.hpp"
-#include "base/planted.hpp"
 
 namespace hixl::peer {
 
@@ -110,8 +109,7 @@ void Directory::stop(Instant farewell_until) {
 /// any connection, whether or not this side knows yet that it is broken. It is said when the last region is closed.
 void Directory::close_regions() {
   for (std::size_t i = 0; i < k_closed_a_turn && !to_close_.empty(); ++i) {
-    for (Result<bool> closed = HIXL_PLANTED(goodbye_is_no_fence); closed && !*closed;)
-      closed = services_.regions.close(to_close_.back());
+    for (Result<bool> closed = false; closed && !*closed;) closed = services_.regions.close(to_close_.back());
     to_close_.pop_back();
   }
   if (!to_close_.empty()) return services_.loop.defer(*this);

@@ -2,7 +2,6 @@
 #include "wire/frame.hpp"
 
 #include "base/assert.hpp"
-#include "base/planted.hpp"
 
 namespace hixl::wire {
 namespace {
@@ -91,8 +90,7 @@ Result<FrameHeader> decode_header(std::span<const std::byte, k_header_bytes> in)
     return fail(ErrorCode::version_mismatch, {.length = header.version, .limit = k_version});
   }
   ByteReader checksum(in.subspan<k_checksum_offset>());
-  const bool intact = checksum.get<std::uint32_t>() == crc32c(in.first<k_checksum_offset>());
-  if (!intact && !HIXL_PLANTED(header_crc_unchecked)) return malformed();
+  if (checksum.get<std::uint32_t>() != crc32c(in.first<k_checksum_offset>())) return malformed();
 
   header.type = static_cast<FrameType>(reader.get<std::uint8_t>());
   header.flags = reader.get<std::uint16_t>();

@@ -115,7 +115,7 @@ Cluster::Life& Cluster::start(Rank rank) {
   options.seed = world_.draw_seed() ^ unique();  // two lives are never the same, whatever is drawn
   options.requests_max = 64;
   options.regions_max = 16;
-  options.tx_depth = static_cast<std::uint32_t>(random_.between(1, random_.between(1, 8)));
+  options.tx_depth = static_cast<std::uint32_t>(random_.between(1, random_.between(1, shape_.depth_max)));
   options.max_inline = life->inline_max = static_cast<std::uint32_t>(random_.between(0, 256));
   options.chunk_bytes = static_cast<std::uint32_t>(random_.between(4U << 10U, 8U << 10U));
   options.lease = std::chrono::milliseconds(random_.between(500, 3000));

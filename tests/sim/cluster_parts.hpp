@@ -9,6 +9,9 @@
 
 namespace hixl::sim {
 
+/// Healing that takes longer may be up to a zombie, which its supervisor then ends.
+inline constexpr std::chrono::seconds k_zombie_patience{20};
+
 /// What one life knows of another rank.
 struct Knowledge {
   std::optional<RemoteRegion> region;

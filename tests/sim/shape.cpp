@@ -10,6 +10,66 @@
 
 namespace hixl::sim {
 
+namespace {
+
+/// Of seeds: a storm that certain states need, in which half of the kinds being off is half of the seeds wasted.
+constexpr std::uint32_t k_storm_per_mille = 300;
+
+void storm(Shape& shape, Choices& choices) {
+  using std::chrono::microseconds;
+  using std::chrono::milliseconds;
+  const auto rate = [&](std::uint64_t low, std::uint64_t high) {
+    return static_cast<std::uint32_t>(choices.between(low, high));
+  };
+  const auto hurry = [&](std::uint64_t most_us) {
+    shape.hurry_per_mille = rate(300, 900);
+    shape.hurry_max = microseconds(choices.between(50, most_us));
+  };
+  switch (choices.below(5)) {
+    case 0:  // reads that are given up and refused, with hardly a place for any
+      shape.with_fabric = false;
+      shape.get_per_mille = rate(600, 950);
+      shape.depth_max = rate(1, 2);
+      shape.lie_per_mille = rate(20, 200);
+      shape.batch_per_mille = shape.atomic_per_mille = shape.reset_per_mille = 0;
+      shape.net.reset_per_mille = 0;
+      shape.net.delay_max = milliseconds(choices.between(1, 3));
+      return hurry(4'000);
+    case 1:  // regions that go while much is under way, to and from them
+      shape.turnover_per_mille = rate(20, 150);
+      shape.get_per_mille = rate(200, 800);
+      shape.open_max = rate(15, 40);
+      shape.card.delay_max = milliseconds(choices.between(1, 20));
+      shape.card.hesitate_per_mille = rate(200, 800);
+      shape.net.pipe_bytes = choices.between(256, 16'384);
+      return;
+    case 2:  // fences that cross, come late and come again
+      shape.with_fabric = true;
+      shape.control = {
+          .lost_per_mille = rate(0, 400), .twice_per_mille = rate(0, 500), .held_per_mille = rate(300, 900)};
+      shape.card.break_per_mille = rate(20, 100);
+      shape.card.one_sided_per_mille = rate(300, 900);
+      shape.card.delay_max = milliseconds(choices.between(1, 20));
+      shape.net.one_sided_per_mille = rate(300, 900);
+      shape.net.long_delay_per_mille = rate(0, 30);
+      shape.net.reset_per_mille = rate(0, 15);
+      return;
+    case 3:  // silence in the middle of a transfer, until the lease is over
+      shape.clog_per_mille = rate(20, 80);
+      shape.long_per_mille = rate(500, 1000);
+      shape.card.late_per_mille = rate(50, 300);
+      return hurry(100'000);
+    default:  // lives that come and go under load
+      shape.kill_per_mille = rate(5, 30);
+      shape.leave_per_mille = rate(5, 30);
+      shape.restart_per_mille = rate(50, 300);
+      shape.card.delay_max = milliseconds(choices.between(1, 20));
+      return;
+  }
+}
+
+}  // namespace
+
 Shape Shape::draw(Choices& choices) {
   using std::chrono::microseconds;
   using std::chrono::milliseconds;
@@ -66,6 +126,7 @@ Shape Shape::draw(Choices& choices) {
   shape.stop_in_callback_per_mille = rate(10);
   shape.net = runtime::FaultPlan::draw(choices);
   shape.card = links::SimPlan::draw(choices);
+  if (choices.chance(k_storm_per_mille)) storm(shape, choices);
   return shape;
 }
 
@@ -94,6 +155,7 @@ void turn(Value& value, std::uint64_t number) {
   X(ranks, size, 2, size)                                     \
   X(operations, size, 1, operations_max)                      \
   X(open, size, 1, open_max)                                  \
+  X(depth, size, 1, depth_max)                                \
   X(time_us, size, 1000, time)                                \
   X(card, load, 0, with_fabric)                               \
   X(chain, load, 0, chain_per_mille)                          \

@@ -23,7 +23,7 @@ namespace hixl::sim {
 struct ControlFaults {
   std::uint32_t lost_per_mille = 0;
   std::uint32_t twice_per_mille = 0;
-  std::uint32_t held_per_mille = 0;  ///< comes again, behind the next one: an old answer to an old question
+  std::uint32_t held_per_mille = 0;  ///< comes again, before or behind the next one: an old answer to an old question
 };
 
 struct Shape {
@@ -35,6 +35,7 @@ struct Shape {
   // Load.
   Duration look{};  ///< between two chances to post
   std::uint64_t open_max = 0;
+  std::uint64_t depth_max = 8;  ///< of links, in attempts; each life draws its own below that
   std::uint32_t post_per_mille = 0;
   std::uint32_t chain_per_mille = 0;  ///< of ended operations: the next is posted from the callback, into the same slot
   std::uint32_t get_per_mille = 0;

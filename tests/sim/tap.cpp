@@ -57,6 +57,7 @@ class TapLink final : public links::Link, private links::LinkEvents {
   void on_fence_answer(const wire::FenceAnswer& answer);
   [[nodiscard]] std::vector<links::Segment> twist(links::Post& post);
   void look_at_window();
+  void send_held();
   void note_barrier(ConstBytes body);
 
   TapBoard& board_;
@@ -133,9 +134,11 @@ bool TapLink::send(wire::FrameType type, ConstBytes body) {
     count(Rare::fence_messages_lost);
     return true;
   }
+  const bool held_first = board_.random.chance(500);
+  if (held_first) send_held();
   if (!inner_->send(type, body)) return false;
   if (type == wire::FrameType::fence_request) count(Rare::fence_requests);
-  if (!held_.empty() && inner_->send(held_type_, std::exchange(held_, {}))) count(Rare::fence_messages_repeated);
+  if (!held_first) send_held();
   if (board_.random.chance(board_.faults.twice_per_mille) && inner_->send(type, body)) {
     count(Rare::fence_messages_repeated);
   }
@@ -144,6 +147,11 @@ bool TapLink::send(wire::FrameType type, ConstBytes body) {
     held_.assign(body.begin(), body.end());
   }
   return true;
+}
+
+/// An old message, which has lost its meaning meanwhile.
+void TapLink::send_held() {
+  if (!held_.empty() && inner_->send(held_type_, std::exchange(held_, {}))) count(Rare::fence_messages_repeated);
 }
 
 void TapLink::note_barrier(ConstBytes body) {

@@ -275,12 +275,9 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
   const ErrorCode code = completion.result ? ErrorCode::ok : completion.result.error().code;
   say("{}: ends: {}", operation.number, completion.result ? "ok" : completion.result.error().message());
   ends_hash_ = Random(ends_hash_ ^ (operation.number << 16U) ^ static_cast<std::uint64_t>(code)).next();
-  if (operation.flush) {
-    judge_order(operation, completion);
-    std::erase(open_, &operation);
-    return;
-  }
+  if (operation.flush) judge_order(operation, completion);
   std::erase(open_, &operation);
+  if (operation.flush) return;
   release(operation);
   if (operation.behind != 0 && completion.result) {
     if (const Operation* earlier = open_before(life, operation.to, operation.behind); earlier != nullptr) {
