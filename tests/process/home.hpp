@@ -18,9 +18,17 @@ namespace hixl::test {
 /// Lease of every rank here: the shortest that is allowed.
 inline constexpr std::chrono::milliseconds k_lease{500};
 
+/// What few tests want otherwise.
+struct HomeOptions {
+  std::string bind = "127.0.0.1";
+  std::string advertise;
+  std::chrono::milliseconds lease = k_lease;
+};
+
 class Home {
  public:
-  explicit Home(std::uint32_t world_size, std::string links = "", std::size_t bytes = 8U << 20U)
+  explicit Home(std::uint32_t world_size, std::string links = "", std::size_t bytes = 8U << 20U,
+                const HomeOptions& own = {})
       : world_size_(world_size), links_(std::move(links)) {
     auto store = Store::create("tcp://127.0.0.1:0");
     require_ok(store);
@@ -30,7 +38,9 @@ class Home {
       if (links_.find(name(kind)) != std::string::npos) kinds.push_back(kind);
     }
     RuntimeOptions options = options_for(0, world_size_, store_->url(), kinds);
-    options.lease = k_lease;
+    options.lease = own.lease;
+    options.bind = own.bind;
+    options.advertise = own.advertise;
     auto runtime = Runtime::create(options);
     require_ok(runtime);
     runtime_ = std::move(*runtime);

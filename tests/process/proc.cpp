@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "proc.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -32,6 +35,23 @@ std::set<std::string> descriptors_of(pid_t pid) {
   return targets;
 }
 
+/// Calls `each` with address (hexadecimal), port and inode of every tcp socket that listens in the network of `pid`.
+template <class Each>
+void for_each_listener(pid_t pid, Each&& each) {
+  std::ifstream table(of(pid, "net/tcp"));
+  std::string line;
+  std::getline(table, line);  // names of the columns
+  while (std::getline(table, line)) {
+    std::istringstream fields(line);
+    std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
+    fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
+    constexpr const char* k_listening = "0A";
+    if (state != k_listening) continue;
+    const auto colon = local.find(':');
+    each(local.substr(0, colon), static_cast<std::uint16_t>(std::stoul(local.substr(colon + 1), nullptr, 16)), inode);
+  }
+}
+
 }  // namespace
 
 std::size_t entries_of(const std::string& directory) {
@@ -50,19 +70,36 @@ std::size_t library_mappings(pid_t pid) {
 
 std::uint16_t listening_port(pid_t pid) {
   const std::set<std::string> sockets = descriptors_of(pid);
-  std::ifstream table(of(pid, "net/tcp"));
-  std::string line;
-  std::getline(table, line);  // names of the columns
-  unsigned highest = 0;
-  while (std::getline(table, line)) {
-    std::istringstream fields(line);
-    std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
-    fields >> number >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode;
-    constexpr const char* k_listening = "0A";
-    if (state != k_listening || sockets.count("socket:[" + inode + "]") == 0) continue;
-    highest = std::max(highest, static_cast<unsigned>(std::stoul(local.substr(local.find(':') + 1), nullptr, 16)));
+  std::uint16_t highest = 0;
+  for_each_listener(pid, [&](const std::string&, std::uint16_t port, const std::string& inode) {
+    if (sockets.count("socket:[" + inode + "]") != 0) highest = std::max(highest, port);
+  });
+  return highest;
+}
+
+std::uint16_t listening_port_at(const std::string& host) {
+  in_addr wanted{};
+  if (inet_pton(AF_INET, host.c_str(), &wanted) != 1) return 0;
+  std::error_code ignored;
+  // Own sockets first: the kernel's table is slow to read, since it walks all connections of the machine.
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd", ignored)) {
+    const int fd = std::stoi(entry.path().filename());
+    sockaddr_in at{};
+    socklen_t size = sizeof at;
+    int listens = 0;
+    socklen_t listens_size = sizeof listens;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size) != 0 || at.sin_family != AF_INET) continue;
+    if (at.sin_addr.s_addr != wanted.s_addr) continue;
+    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &listens_size);
+    if (listens != 0) return ntohs(at.sin_port);
   }
-  return static_cast<std::uint16_t>(highest);
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08X", wanted.s_addr);  // the kernel prints the word as it lies in memory
+  std::uint16_t found = 0;
+  for_each_listener(getpid(), [&](const std::string& at, std::uint16_t port, const std::string&) {
+    if (at == digits) found = port;
+  });
+  return found;
 }
 
 std::string listening_name(pid_t pid) {

@@ -32,6 +32,8 @@ template <class Holds>
 [[nodiscard]] std::size_t library_mappings(pid_t pid = getpid());
 /// Port of a loopback tcp socket on which the process listens; 0: none. With several: the highest.
 [[nodiscard]] std::uint16_t listening_port(pid_t pid);
+/// Port of the tcp socket that listens at exactly this IPv4 address in this network namespace; 0: none.
+[[nodiscard]] std::uint16_t listening_port_at(const std::string& host);
 /// Name of an abstract local socket of the library on which the process listens, without the leading zero; empty: none.
 [[nodiscard]] std::string listening_name(pid_t pid);
 /// A descriptor of this process for memory of the library of exactly this size, opened anew; -1: none.

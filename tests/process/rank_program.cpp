@@ -24,6 +24,9 @@
 //   send PLACE                     exchanges regions in the group, then puts a pattern seeded by this rank's place into
 //                                  the region of that member; ends with a barrier
 //   close                          of that group
+//   pour RANK BASE BYTES BLOCKS FIRST  sends a stream of blocks (stream.hpp) to that rank: ok, or what went wrong
+//   drain RANK BASE BYTES BLOCKS FIRST  receives one
+//   links                          the link table as JSON
 //   quit                           stops and ends with 0
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -39,6 +42,7 @@
 #include <uv.h>
 #include <CLI/CLI.hpp>
 
+#include <hixl/inspect_text.hpp>
 #include <hixl/runtime.hpp>
 
 #include "counting.hpp"
@@ -48,6 +52,7 @@
 #include "no_attach.hpp"
 #include "rank_options.hpp"
 #include "../api/pattern.hpp"
+#include "../chaos/stream.hpp"
 
 namespace {
 
@@ -120,7 +125,7 @@ class DrivenRank {
   }
 
   std::string obey(const std::string& verb, std::istringstream& words) {
-    std::uint64_t number[4] = {};
+    std::uint64_t number[5] = {};
     for (std::uint64_t& item : number) words >> item;
     if (verb == "exchange") return exchange(static_cast<Rank>(number[0]));
     if (verb == "meet") return meet(static_cast<Rank>(number[0]), std::chrono::milliseconds(number[1]));
@@ -148,6 +153,14 @@ class DrivenRank {
     if (verb == "forbidden") return forbidden_ ? "yes" : "no";
     const auto rank = [&number](std::size_t i) { return static_cast<Rank>(number[i]); };
     if (auto done = group_.act(verb, rank(0), rank(1), *runtime_, region_, region_of_puts_)) return *done;
+    if (verb == "pour" || verb == "drain") {
+      const Stream stream{
+          .base = number[1], .bytes = number[2], .blocks = number[3], .patience = k_patience, .first = number[4]};
+      const RemoteRegion& there = remote_[rank(0)];
+      return verb == "pour" ? send_stream(*runtime_, region_, there, stream)
+                            : receive_stream(*runtime_, region_, there, stream);
+    }
+    if (verb == "links") return to_json(runtime_->links());
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
     return "no such verb";
   }
