@@ -48,9 +48,11 @@ bool Directory::send_control(Rank rank, wire::FrameType type, ConstBytes body) {
 
 void Directory::on_accept(std::unique_ptr<runtime::Stream> stream) {
   if (released_) return;
+  // A hello follows its connection in one round trip. Whoever has kept silent for longest gives way, so that no crowd
+  // of silent ones keeps a peer out.
   if (greetings_.size() >= k_greetings_max) {
     note_stranger(ErrorCode::limit_reached);
-    return;
+    greetings_.erase(greetings_.begin());  // at once: this is an event of the listener, not of a greeting
   }
   greetings_.push_back(
       std::make_unique<Greeting>(services_.loop, std::move(stream), static_cast<GreetingEvents&>(*this)));
