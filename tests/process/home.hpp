@@ -21,7 +21,7 @@ inline constexpr std::chrono::milliseconds k_lease{500};
 /// What few tests want otherwise.
 struct HomeOptions {
   std::string bind = "127.0.0.1";
-  std::string advertise;
+  std::string advertise{};
   std::chrono::milliseconds lease = k_lease;
 };
 
