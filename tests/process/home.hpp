@@ -84,8 +84,8 @@ class Home {
 /// A driven rank that has met rank 0 when its constructor returns.
 class Guest {
  public:
-  Guest(Home& home, Rank rank, std::vector<std::string> arguments = {})
-      : rank_(rank), child_(settings().rank_program, with_lease(std::move(arguments)), home.environment(rank)) {
+  Guest(Home& home, Rank rank, std::vector<std::string> arguments = {}, std::chrono::milliseconds lease = k_lease)
+      : rank_(rank), child_(settings().rank_program, with_lease(std::move(arguments), lease), home.environment(rank)) {
     child_.tell("exchange 0");
     remote_ = home.meet(rank);
     REQUIRE(child_.hear() == "ok");
@@ -96,9 +96,9 @@ class Guest {
   [[nodiscard]] const RemoteRegion& remote() const noexcept { return remote_; }
 
  private:
-  static std::vector<std::string> with_lease(std::vector<std::string> arguments) {
+  static std::vector<std::string> with_lease(std::vector<std::string> arguments, std::chrono::milliseconds lease) {
     arguments.push_back("--lease-ms");
-    arguments.push_back(std::to_string(k_lease.count()));
+    arguments.push_back(std::to_string(lease.count()));
     return arguments;
   }
   Rank rank_;
