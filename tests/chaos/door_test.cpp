@@ -120,8 +120,8 @@ std::size_t lines_of(const std::string& text) {
 
 void require_siege_is_harmless(std::size_t size, bool byte_by_byte) {
   const auto begun = Clock::now();
-  Home home(4, "tcp", 2 * Bystander::k_room);
-  Guest besieged(home, 1, {"--bytes", std::to_string(2 * Bystander::k_room)});
+  Home home(4, "tcp", 2 * Bystander::k_room, {.lease = k_long_lease});
+  Guest besieged(home, 1, {"--bytes", std::to_string(2 * Bystander::k_room)}, k_long_lease);
   require_traffic_both_ways(home, besieged, 1);
   Bystander bystander(*home, home.region(), *besieged, besieged.remote(), Bystander::k_room);
   const pid_t pid = besieged->pid();
@@ -144,7 +144,7 @@ void require_siege_is_harmless(std::size_t size, bool byte_by_byte) {
     }));
     bystander.require_going_on();
     // A rank that comes now, and has to be let in by the besieged one.
-    Child newcomer(settings().rank_program, {"--bytes", "8388608"}, home.environment(2));
+    Child newcomer(settings().rank_program, {"--bytes", "8388608", "--lease-ms", "30000"}, home.environment(2));
     REQUIRE(newcomer.ask("lost") == "0");
     REQUIRE(bystander.finish() == "ok");
     Crowd another(listening_port(newcomer.pid()), size, byte_by_byte);  // so that neither may just dial the other

@@ -123,7 +123,7 @@ TEST_CASE(
   };
   for (const auto& [silence, speak] : ways) {
     for (const bool idle : {false, true}) {
-      CAPTURE(silence);
+      CAPTURE(std::string(silence));
       CAPTURE(idle);
       Cabled net;
       net.slow_down("200mbit");
@@ -170,7 +170,7 @@ TEST_CASE(
     "meet") {
   if (!prepared()) return;
   Cabled net;
-  net.start_ranks(500, 300);
+  net.start_ranks(30'000, 300);
   REQUIRE(net.a->ask("lost") == "0");
   REQUIRE(net.b->ask("lost") == "0");
   const std::uint16_t of_b = listening_port(net.b->pid());
@@ -190,14 +190,48 @@ TEST_CASE(
   require_traffic(*net.a, *net.b, 1, 1);
 }
 
-TEST_CASE("P42 S51 a cable that is slow: a put that takes several leases ends well, since it goes on all the time") {
+TEST_CASE("P42 a cable that is slow: a put that takes several leases ends well, since it goes on all the time") {
   if (!prepared()) return;
   Cabled net;
-  net.start_ranks(500);
+  net.start_ranks(1'000);
   require_meeting(*net.a, 0, *net.b, 1);
   net.slow_down("8mbit");
-  CHECK(net.a->ask("put 1 64 1500000 3") == "ok");
-  CHECK(net.b->ask("check 64 1500000 3") == "ok");
+  CHECK(net.a->ask("put 1 64 3000000 3") == "ok");
+  CHECK(net.b->ask("check 64 3000000 3") == "ok");
   CHECK(net.a->ask("lost") == "0");
   CHECK(net.b->ask("lost") == "0");
+}
+
+TEST_CASE("S51 a hundred meetings at once over 10 Mbit/s: nobody is taken for dead") {
+  if (!prepared()) return;
+  constexpr Rank k_side = 10;
+  Cabled net;
+  net.slow_down("10mbit");
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (Rank rank = 0; rank < 2 * k_side; ++rank) {
+    const bool left = rank < k_side;
+    ranks.push_back(start(left ? net.left : net.right, {.rank = rank,
+                                                        .store_host = "10.77.1.1",
+                                                        .bind = left ? "10.77.1.1" : "10.77.1.2",
+                                                        .advertise = "",
+                                                        .world = 2 * k_side,
+                                                        .lease_ms = 2'000,
+                                                        .bytes = 1U << 16U}));
+  }
+  for (auto& rank : ranks) REQUIRE(rank->ask("lost") == "0");
+  for (Rank step = 0; step < k_side; ++step) {
+    for (Rank i = 0; i < k_side; ++i) {
+      const Rank partner = k_side + (i + step) % k_side;
+      ranks[i]->tell("exchange " + std::to_string(partner));
+      ranks[partner]->tell("exchange " + std::to_string(i));
+    }
+  }
+  for (Rank step = 0; step < k_side; ++step) {
+    for (auto& rank : ranks) CHECK_MESSAGE(rank->hear() == "ok", rank->log());
+  }
+  for (Rank i = 0; i < k_side; ++i) {
+    CHECK(ranks[i]->ask("put " + std::to_string(k_side + i) + " 0 20000 " + std::to_string(i)) == "ok");
+    CHECK(ranks[k_side + i]->ask("check 0 20000 " + std::to_string(i)) == "ok");
+  }
+  for (auto& rank : ranks) CHECK(rank->ask("lost") == "0");
 }

@@ -62,7 +62,8 @@ rlim_t address_space(pid_t pid) {
 struct Scene {
   Home home;
   Guest tight;
-  explicit Scene(const std::string& links) : home(4, links, 2 * Bystander::k_room), tight(home, 1) {
+  explicit Scene(const std::string& links)
+      : home(4, links, 2 * Bystander::k_room, {.lease = k_long_lease}), tight(home, 1, {}, k_long_lease) {
     require_traffic_both_ways(home, tight, 1);
   }
   pid_t pid() { return tight->pid(); }
@@ -87,7 +88,7 @@ TEST_CASE("F178 no descriptor left while it works: its streams go on; who comes 
       CAPTURE(links);
       CAPTURE(dials);
       Scene scene(links);
-      Child other(settings().rank_program, {"--bytes", "8388608"}, scene.home.environment(2));
+      Child other(settings().rank_program, {"--bytes", "8388608", "--lease-ms", "30000"}, scene.home.environment(2));
       REQUIRE(other.ask("lost") == "0");
       {
         const Squeezed squeezed(scene.pid(), RLIMIT_NOFILE, lowest_free_descriptor(scene.pid()));
@@ -147,7 +148,7 @@ TEST_CASE("F178 no address space left: allocations say so, and what stands goes 
   for (const std::string links : {"tcp", "hccs,tcp"}) {
     CAPTURE(links);
     Scene scene(links);
-    Child other(settings().rank_program, {"--bytes", "8388608"}, scene.home.environment(2));
+    Child other(settings().rank_program, {"--bytes", "8388608", "--lease-ms", "30000"}, scene.home.environment(2));
     REQUIRE(other.ask("lost") == "0");
     {
       const Squeezed squeezed(scene.pid(), RLIMIT_AS, address_space(scene.pid()));

@@ -18,7 +18,6 @@ namespace hixl::test {
 inline constexpr std::uint64_t k_most = std::numeric_limits<std::uint64_t>::max();
 inline constexpr std::size_t k_target_bytes = 1U << 20U;
 inline constexpr std::uint64_t k_untouched = 99;  // the transfer whose words fill the region that the impostor knows
-inline constexpr std::chrono::milliseconds k_long{30'000};
 
 struct Waiting {
   std::atomic<bool> here{false};
@@ -34,8 +33,8 @@ inline void take_answer(void* context, std::vector<PeerAddresses>&& answers) {
 class Scene {
  public:
   Scene()
-      : home_(3, "tcp", 2 * Bystander::k_room, {.lease = k_long}),
-        honest_(home_, 1),
+      : home_(3, "tcp", 2 * Bystander::k_room, {.lease = k_long_lease}),
+        honest_(home_, 1, {}, k_long_lease),
         bystander_(*home_, home_.region(), *honest_, honest_.remote()),
         impostor_("tcp://" + home_.environment(2).at(2).substr(std::string("HIXL_STORE=tcp://").size()), 2, 3, 0),
         session_(impostor_.enter(impostor_.hello())) {

@@ -11,9 +11,6 @@
 
 namespace hixl::test {
 
-/// Long enough that no fault of these tests is taken for a death.
-inline constexpr std::chrono::milliseconds k_long_lease{30'000};
-
 struct ShieldedHome {
   Door door;
   Home home;

@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "bounds.hpp"
+#include "bystander.hpp"
 #include "shielded.hpp"
 #include "stream.hpp"
 
@@ -189,4 +189,37 @@ TEST_CASE("S57 a door that resets whoever comes: what has time waits for it, wha
   require_ok(patient->wait(k_patience));
   static_cast<void>(pair[1].counters());
   CHECK(fault_of(pair.region(1).data, 1U << 20U, 1).empty());
+}
+
+TEST_CASE(
+    "P2 S57 a killed target under a thousand posts: each ends, it is dialled as seldom as backoff says, others go on") {
+  ShieldedHome at(3, 2 * Bystander::k_room);
+  ShieldedGuest other(at, 2, 2 * Bystander::k_room);
+  ShieldedGuest target(at, 1, 1U << 20U, k_lease);
+  Bystander bystander(*at.home, at.home.region(), *other, other.remote());
+  const std::byte* source = at.home.data() + Bystander::k_room;
+  require_ok(at.home->put_sync(source, target.remote().at(0), 4096, k_patience));
+  target->kill();
+  const std::uint64_t dials = target.door().accepted();
+  std::uint64_t refused = 0;
+  std::vector<Request> open;
+  for (int i = 0; i < 1000; ++i) {
+    auto request = at.home->put(source, target.remote().at(0), 4096, {.timeout = k_patience});
+    if (request) {
+      open.push_back(*request);
+    } else {
+      // Before the loss was noticed there was room for some; after it nothing is known of the target.
+      const ErrorCode code = request.error().code;
+      REQUIRE((code == ErrorCode::busy || code == ErrorCode::not_exchanged || code == ErrorCode::stale ||
+               code == ErrorCode::peer_lost));
+      refused += 1;
+    }
+  }
+  for (Request& request : open) CHECK(code_of(request.wait(k_patience)) == ErrorCode::peer_lost);
+  CHECK(refused + open.size() == 1000);
+  bystander.require_going_on();
+  // At least 50 ms between two dials, as long as it counts as alive: 500 ms.
+  CHECK(target.door().accepted() - dials <= 12);
+  CHECK(at.home->counters().peers_lost == 1);
+  CHECK(bystander.finish() == "ok");
 }

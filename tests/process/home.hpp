@@ -17,6 +17,8 @@ namespace hixl::test {
 
 /// Lease of every rank here: the shortest that is allowed.
 inline constexpr std::chrono::milliseconds k_lease{500};
+/// Long enough that nothing that a test does, and no crowded machine, is taken for a death.
+inline constexpr std::chrono::milliseconds k_long_lease{30'000};
 
 /// What few tests want otherwise.
 struct HomeOptions {
