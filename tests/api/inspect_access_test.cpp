@@ -115,7 +115,7 @@ TEST_CASE("check_access of memory here: source of a put, sink of a get") {
   }
 }
 
-TEST_CASE("S61 links: every kind has its row and its reason, and what is said to take bytes does take them") {
+TEST_CASE("S61 S65 links: every kind has its row and its reason, and what is said to take bytes does take them") {
   SUBCASE("one kind is forced") {
     Couple couple({LinkKind::tcp});
     const auto links = couple.runtime.links();

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks docs/track-record.md: every scenario that it calls covered stands, by its number, in the name of a test case
+of each file that is named beside it, and every command names a test of that folder. Exit code 1 if anything is wrong.
+
+    track_record.py [--root DIR]
+    track_record.py --self-test
+"""
+
+import argparse
+import os
+import re
+import sys
+
+DOCUMENT = "docs/track-record.md"
+COLUMNS = 6
+CASE = re.compile(r'\b(?:TEST_CASE|DOCTEST_TEST_CASE)\w*\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
+
+
+def rows_of(text):
+    """(line number, cells) of each row of the table."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"\| [SP]\d+ \|", line):
+            yield number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def faults_of(text, read):
+    """What is wrong in the document. `read(path)`: that file's text, or None."""
+    seen = set()
+    for number, cells in rows_of(text):
+        name = cells[0]
+        if len(cells) != COLUMNS:
+            yield f"{DOCUMENT}:{number}: {len(cells)} cells instead of {COLUMNS}"
+            continue
+        if name in seen:
+            yield f"{DOCUMENT}:{number}: {name} stands there twice"
+        seen.add(name)
+        if not cells[1] or not cells[5]:
+            yield f"{DOCUMENT}:{number}: {name} has no report or no result"
+        files = re.findall(r"`([^`]+)`", cells[3])
+        commands = cells[4].strip("`").split()
+        if not files and not commands:
+            continue  # not covered; the result says why
+        if not files or not commands:
+            yield f"{DOCUMENT}:{number}: {name} has a test or a command, and not the other"
+        builds = ""
+        for path in files:
+            source = read(path)
+            titles = CASE.findall(source or "")
+            if not any(re.search(rf"\b{name}\b", title) for title in titles):
+                yield f"{DOCUMENT}:{number}: no test case of {path} has {name} in its name"
+            builds += read(os.path.join(os.path.dirname(path), "meson.build")) or ""
+        for command in commands:
+            suite, _, key = command.partition("_")
+            if f"'{key}'" not in builds and f"'{command}'" not in builds:
+                yield f"{DOCUMENT}:{number}: no test {command} of suite {suite} is built from the files of {name}"
+    if not seen:
+        yield f"{DOCUMENT}: no rows found"
+
+
+def self_test():
+    good = "| S1 | [a#1](u) | what | `t/a_test.cpp` | `api_a` | holds |\n| P2 | b | | | | not yet |"
+    tree = {"t/a_test.cpp": 'TEST_CASE(\n    "x "\n    "S1 y") {', "t/meson.build": "'a': files('a_test.cpp')"}
+    bad = [
+        good.replace("S1", "S3"),
+        good.replace("a_test", "b_test"),
+        good.replace("api_a", "api_b"),
+        good.replace("`api_a`", ""),
+        good.replace("| not yet |", "| |"),
+        good.replace("P2", "S1"),
+        good.replace("| what |", "|"),
+        "no table",
+    ]
+    failures = [f"refuses what is right: {fault}" for fault in faults_of(good, tree.get)]
+    failures += [f"lets pass: {text!r}" for text in bad if not list(faults_of(text, tree.get))]
+    for failure in failures:
+        print("self-test:", failure)
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks docs/track-record.md against the tests.")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+
+    def read(path):
+        try:
+            with open(os.path.join(arguments.root, path), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    faults = list(faults_of(read(DOCUMENT) or "", read))
+    for fault in faults:
+        print(fault)
+    print(f"{sum(1 for _ in rows_of(read(DOCUMENT) or ''))} scenarios, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
