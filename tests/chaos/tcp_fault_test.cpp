@@ -48,20 +48,25 @@ void require_still(const Region& region, std::size_t bytes, std::uint64_t transf
 
 TEST_CASE("S11 S57 two streams of three processes while their connections break at drawn bytes, again and again") {
   std::mt19937_64 random(drawn_seed());
-  constexpr std::size_t k_breaks = 5;  // each that follows soon waits longer for its next dial
+  // Each that follows soon doubles the wait for the next dial: 7 on one link may wait 6 s, 9 longer than anybody here.
+  constexpr std::size_t k_breaks = 4;
   ShieldedHome at(3, 2 * k_region);
   ShieldedGuest writer(at, 1, 2 * k_region);
   ShieldedGuest reader(at, 2, 2 * k_region);
-  const auto all_struck = [&](ShieldedGuest& guest) { return guest.door().struck() + at.door.proxy->struck(); };
+  const auto cut_all = [&] {
+    at.door.proxy->cut();
+    for (ShieldedGuest* guest : {&writer, &reader}) guest->door().cut();
+  };
+  const auto broken = [&] { return at.home->counters().link_failures; };
   // Who dials first goes on dialling; the others' plans stay unused.
-  at.door.proxy->plan(breaks(random, 2 * k_breaks));
-  for (ShieldedGuest* guest : {&writer, &reader}) guest->door().plan(breaks(random, k_breaks));
-  at.door.proxy->cut();
-  for (ShieldedGuest* guest : {&writer, &reader}) guest->door().cut();
+  at.door.proxy->plan(breaks(random, k_breaks));
+  for (ShieldedGuest* guest : {&writer, &reader}) guest->door().plan(breaks(random, k_breaks / 2));
+  cut_all();
 
   Stream in{.base = 0, .bytes = k_block, .blocks = 40, .patience = k_patience};
   Stream out{.base = k_region, .bytes = k_block, .blocks = 40, .patience = k_patience};
-  for (int round = 0; round < 60 && all_struck(writer) + all_struck(reader) < k_breaks; ++round) {
+  for (int round = 0; round < 40 && broken() < 2 + k_breaks; ++round) {
+    const std::uint64_t before = broken();
     const auto words = [](const char* verb, const Stream& stream) {
       return std::string(verb) + " 0 " + std::to_string(stream.base) + " " + std::to_string(stream.bytes) + " " +
              std::to_string(stream.blocks) + " " + std::to_string(stream.first);
@@ -72,6 +77,7 @@ TEST_CASE("S11 S57 two streams of three processes while their connections break 
     std::thread receiver([&] { received = receive_stream(*at.home, at.home.region(), writer.remote(), in); });
     const std::string sent = send_stream(*at.home, at.home.region(), reader.remote(), out);
     receiver.join();
+    if (broken() == before) cut_all();  // no fate lies near: the connections behind these have others
     REQUIRE(sent == "ok");
     REQUIRE(received == "ok");
     REQUIRE(writer->hear() == "ok");
@@ -79,7 +85,7 @@ TEST_CASE("S11 S57 two streams of three processes while their connections break 
     in.first += in.blocks;
     out.first += out.blocks;
   }
-  CHECK(all_struck(writer) + all_struck(reader) >= k_breaks);
+  CHECK(broken() >= 2 + k_breaks);
   CHECK(at.home->counters().failed == 0);
   CHECK(at.home->counters().peers_lost == 0);
   MESSAGE(at.home->counters().link_failures << " links failed, " << in.first + out.first - 2 << " blocks");
