@@ -144,7 +144,7 @@ std::vector<Attack> lengths() {
 }
 
 void require_broken_by(Scene& scene, const Attack& attack) {
-  CAPTURE(attack.name);
+  CAPTURE(std::string(attack.name));
   const std::uint64_t failures = scene.link().failures;
   attack.act(scene, scene.session());
   REQUIRE(scene.session().wire.ends());
