@@ -101,5 +101,8 @@ struct FailoverSettings {
 
 [[nodiscard]] nlohmann::json bandwidth(const FailoverSettings& settings, const std::vector<std::uint64_t>& caps);
 [[nodiscard]] nlohmann::json gap(const FailoverSettings& settings, Relay::Break how, std::chrono::milliseconds stall);
+[[nodiscard]] nlohmann::json kill_peer(const FailoverSettings& settings, const std::string& links);
+/// The other process of kill_peer().
+[[nodiscard]] int victim();
 
 }  // namespace hixl::bench

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// failover_bench: what two links give together, and what a program sees when a link breaks. One JSON line a
+// failover_bench: what two links give together, and what a program sees when a link or its peer breaks. One JSON line a
 // question; every byte is verified.
-//   failover_bench two_links | reset | silent | stuck | all
+//   failover_bench two_links | reset | silent | stuck | kill | all
 #include <sys/utsname.h>
 
 #include <iostream>
@@ -19,15 +19,18 @@ int main(int argc, char** argv) {
   using std::chrono::milliseconds;
   FailoverSettings settings;
   std::string what = "all";
+  std::string links = "auto";
   std::vector<std::uint64_t> caps_mb;
   CLI::App app{"Two links as one, and what it costs when something breaks."};
-  app.add_option("bench", what, "two_links, reset, silent, stuck or all")
-      ->check(CLI::IsMember({"two_links", "reset", "silent", "stuck", "all"}));
+  app.add_option("bench", what, "two_links, reset, silent, stuck, kill or all")
+      ->check(CLI::IsMember({"two_links", "reset", "silent", "stuck", "kill", "victim", "all"}));
   app.add_option("--rounds", settings.rounds, "breaks of reset, silent and stuck")->check(CLI::Range(1, 100'000));
   app.add_option("--caps", caps_mb, "of two_links, MB/s; instead of 200 200 and 100 300")->expected(2);
+  app.add_option("--links", links, "of kill: as HIXL_LINKS");
   app.add_option("--seed", settings.seed, "of the moments");
   app.add_flag("--smoke", settings.smoke, "few rounds: shows that it works");
   CLI11_PARSE(app, argc, argv);
+  if (what == "victim") return victim();
   if (settings.smoke) settings.rounds = 2;
   utsname kernel{};
   uname(&kernel);
@@ -53,5 +56,6 @@ int main(int argc, char** argv) {
     tell(gap(settings, Relay::Break::silent, milliseconds(25)));
   }
   if (asked("stuck")) tell(gap(settings, Relay::Break::stuck, milliseconds(200)));
+  if (asked("kill")) tell(kill_peer(settings, links));
   return 0;
 }
