@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program may say about links that fail: how often a piece of an operation is tried again, and what then.
+// What a program may say about many links as one: which share the work, how often a piece of an operation is tried
+// again when one fails, and what then.
 #pragma once
 
 #include <chrono>
@@ -10,6 +11,12 @@
 #include <hixl/types.hpp>
 
 namespace hixl {
+
+/// Which links carry new work, of those that stand and reach the memory.
+enum class Pooling : std::uint8_t {
+  best_kind,  ///< all of the best kind; the others are spares
+  all_kinds,  ///< all: for kinds that use different hardware
+};
 
 /// Where a piece goes on whose retries are used up.
 enum class Degrade : std::uint8_t {

@@ -61,6 +61,7 @@ struct RuntimeOptions {
   /// Tcp links to each peer, 1 … 16. The i-th goes to the peer's i-th address, over again when it has fewer; the
   /// smaller number of the two sides counts. 0: one for each address of `bind`.
   std::uint32_t tcp_links = 0;
+  Pooling pooling = Pooling::best_kind;
   /// Bytes a second of payload, puts and gets of this rank, that the i-th link of a kind takes to one peer; 64 KiB/s or
   /// more, 0 and those behind the end: no limit. A limited window link opens no express lane.
   std::vector<std::uint64_t> max_bandwidth;
@@ -116,7 +117,7 @@ struct RuntimeOptions {
   /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
   /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
   /// HIXL_JOB, HIXL_LINKS, HIXL_TCP_LINKS, HIXL_MAX_BANDWIDTH, HIXL_BIND, HIXL_ADVERTISE (lists with commas),
-  /// HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK.
+  /// HIXL_POOLING, HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK.
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };
 

@@ -137,6 +137,7 @@ Result<void> Core::build() {
   services_->kinds_off = std::move(kinds_off);
   services_->kind_forced = options_.links.size() == 1;
   services_->retry = options_.retry;
+  services_->pooling = options_.pooling;
   services_->timing = timing_of(options_, parts_.hosted);
   services_->peer_id = {.high = std::hash<std::string>{}(options_.store), .low = options_.rank};
   services_->incarnation = random.identity();

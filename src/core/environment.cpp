@@ -77,6 +77,13 @@ Result<PayloadCheck> check_of_payload(const char* variable, std::string_view tex
   return refuse();
 }
 
+Result<Pooling> pooling_named(std::string_view text) {
+  if (text == "best_kind") return Pooling::best_kind;
+  if (text == "all_kinds") return Pooling::all_kinds;
+  log::error("HIXL_POOLING=\"{}\"; it is best_kind or all_kinds", text);
+  return refuse();
+}
+
 /// Decimal digits and nothing else.
 template <class Number = std::uint32_t>
 Result<Number> number(const char* variable, std::string_view text, Number low, Number high) {
@@ -272,6 +279,11 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
     const auto value = number<std::uint32_t>("HIXL_TCP_LINKS", text, 0, k_tcp_links_max);
     if (!value) return fail(value.error());
     options.tcp_links = *value;
+  }
+  if (const char* text = get("HIXL_POOLING")) {
+    const auto value = pooling_named(text);
+    if (!value) return fail(value.error());
+    options.pooling = *value;
   }
   if (const char* text = get("HIXL_MAX_BANDWIDTH")) {
     auto value = numbers("HIXL_MAX_BANDWIDTH", text);

@@ -96,6 +96,7 @@ std::vector<peer::LinkChoice> number_links(const std::vector<std::unique_ptr<lin
   }
   for (peer::LinkChoice& choice : choices) {
     choice.siblings = counts[static_cast<std::size_t>(choice.factory->caps().kind)];
+    choice.shares = choice.siblings > 1 || (options.pooling == Pooling::all_kinds && choices.size() > 1);
   }
   return choices;
 }

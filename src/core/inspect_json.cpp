@@ -72,6 +72,12 @@ Json link_json(const LinkInfo& link) {
           {"bytes_in", link.bytes_in},
           {"in_flight", link.in_flight},
           {"bytes_in_flight", link.bytes_in_flight},
+          {"busy_ns", link.busy.count()},
+          {"rate", link.rate},
+          {"round_trip_ns", link.round_trip.count()},
+          {"share", link.share},
+          {"given_back", link.given_back},
+          {"stalls", link.stalls},
           {"failures", link.failures},
           {"last_error", error_json(link.last_error)}};
 }
@@ -146,6 +152,7 @@ std::string to_json(const Counters& counters) {
                {"staging_bytes", counters.staging_bytes},
                {"fallbacks", counters.fallbacks},
                {"link_failures", counters.link_failures},
+               {"retries", counters.retries},
                {"corrupt_chunks", counters.corrupt_chunks},
                {"peers_lost", counters.peers_lost},
                {"callback_errors", counters.callback_errors},

@@ -168,6 +168,7 @@ std::string to_text(const Counters& counters) {
       {"staging bytes", counters.staging_bytes},
       {"fallbacks to a slower link", counters.fallbacks},
       {"link failures", counters.link_failures},
+      {"chunks tried again", counters.retries},
       {"chunks that arrived corrupt", counters.corrupt_chunks},
       {"peers lost", counters.peers_lost},
       {"callbacks that threw", counters.callback_errors},
@@ -181,13 +182,16 @@ std::string to_text(const Counters& counters) {
 }
 
 std::string to_text(std::span<const LinkInfo> links) {
-  Table table({"RANK", "LINK", "STATE", "TAKES", "OUT", "IN", "IN FLIGHT", "FAILURES", "REASON"});
+  Table table({"RANK", "LINK", "STATE", "TAKES", "OUT", "IN", "IN FLIGHT", "SHARE", "RATE", "FAILURES", "REASON"});
   for (const LinkInfo& link : links) {
     std::string reason = link.reason;
     if (link.up && link.failures > 0) reason += "; last failure: " + link.last_error.message();
-    table.add({rank_text(link.rank), std::string(description(link.kind)), link.state, takes_text(link),
-               bytes_text(link.bytes_out), bytes_text(link.bytes_in),
-               fmt::format("{} ({})", link.in_flight, bytes_text(link.bytes_in_flight)), std::to_string(link.failures),
+    std::string name(description(link.kind));
+    if (link.id % 256 != 0) name += fmt::format(" #{}", link.id % 256);  // the kind is above, the count below
+    table.add({rank_text(link.rank), std::move(name), link.state, takes_text(link), bytes_text(link.bytes_out),
+               bytes_text(link.bytes_in), fmt::format("{} ({})", link.in_flight, bytes_text(link.bytes_in_flight)),
+               link.up ? fmt::format("{} %", link.share) : std::string("-"),
+               link.rate == 0 ? std::string("-") : bytes_text(link.rate) + "/s", std::to_string(link.failures),
                std::move(reason)});
   }
   return table.text();

@@ -11,9 +11,9 @@ namespace hixl::peer {
 
 // ---- what may be in flight ----
 
-/// With siblings, no more than keeps the link busy: what a slow link holds, a fast one cannot take.
+/// Where work is shared, no more than keeps the link busy: what a slow link holds, a fast one cannot take.
 std::uint64_t LinkActor::window() const noexcept {
-  if (choice_.siblings == 1) return k_inflight_bytes_max;
+  if (!choice_.shares) return k_inflight_bytes_max;
   const std::uint64_t least = k_window_chunks_min * std::min<std::uint64_t>(caps().chunk_bytes, 1U << 20U);
   std::uint64_t bytes = k_inflight_bytes_max;
   if (const std::uint64_t rate = health_.rate(); rate != 0) {

@@ -95,7 +95,8 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     info.up = link->up();
     const bool works = link->up() && !link->suspect() && !link->on_probation();
     const auto shares = [&](const LinkActor* one) {
-      return one == link.get() || (one != nullptr && works && one->caps().kind == link->caps().kind);
+      return one == link.get() || (one != nullptr && works &&
+                                   (services_.pooling == Pooling::all_kinds || one->caps().kind == link->caps().kind));
     };
     info.chosen = shares(first);
     info.windows = shares(reach.windows);

@@ -134,15 +134,16 @@ bool PeerActor::takes(const LinkActor& link, bool mapped, MemoryKind kind, Need 
   return need == Need::bytes || (caps.words && (need == Need::word || !caps.executed_by_initiator));
 }
 
-/// Links of the best kind that stands share the work: of those with credit the one that would be done first. Whoever is
-/// suspected takes none; whoever is on probation only when nobody else stands.
+/// Links of the best kind that stands share the work, or of all kinds, as the options say: of those with credit the one
+/// that would be done first. Whoever is suspected takes none; whoever is on probation only when nobody else stands.
 LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::uint64_t bytes) noexcept {
   LinkActor* chosen = nullptr;
   LinkActor* on_trial = nullptr;
   const links::LinkCaps* best = nullptr;
   for (const auto& link : links_) {
     const links::LinkCaps& caps = link->caps();
-    if (best != nullptr && caps.rank_of_choice != best->rank_of_choice) break;  // links_ has the best first
+    const bool lesser = best != nullptr && caps.rank_of_choice != best->rank_of_choice;
+    if (lesser && services_.pooling == Pooling::best_kind) break;  // links_ has the best first
     if (!kinds.allows(caps.kind)) continue;
     const bool mapped = caps.needs_window && memory_.remotes.mapping(region) != nullptr;
     MemoryKind kind = MemoryKind::host;
@@ -157,7 +158,7 @@ LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::ui
       if (on_trial == nullptr && link->has_credit(size)) on_trial = link.get();
       continue;
     }
-    best = &caps;
+    if (best == nullptr) best = &caps;
     if (link->has_credit(size) && (chosen == nullptr || link->backlog() < chosen->backlog())) chosen = link.get();
   }
   return best != nullptr ? chosen : on_trial;

@@ -47,6 +47,7 @@ struct LinkChoice {
   LinkId id = 0;
   std::uint32_t index = 0;          ///< among those of its kind
   std::uint32_t siblings = 1;       ///< how many of its kind there are, itself included
+  bool shares = false;              ///< its work with other links
   std::uint64_t max_bandwidth = 0;  ///< bytes a second; 0: no limit
 };
 
@@ -69,6 +70,7 @@ struct PeerServices {
   bool kind_forced = false;              ///< the options name exactly one kind
   Timing timing{};
   RetryPolicy retry{};
+  Pooling pooling = Pooling::best_kind;
   PeerId peer_id{};
   Incarnation incarnation = 0;
   Birth birth = 0;  ///< 0 until the rendezvous has answered our claim: until then nobody is dialled or let in

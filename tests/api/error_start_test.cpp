@@ -143,17 +143,21 @@ TEST_CASE("every option has a range, and what is outside says which limit it met
 }
 
 TEST_CASE("the environment is read whole or refused") {
-  const char* const variables[] = {"HIXL_RANK",      "HIXL_WORLD_SIZE", "HIXL_STORE", "HIXL_LINKS",        "HIXL_BIND",
-                                   "HIXL_ADVERTISE", "HIXL_INSECURE",   "HIXL_POLL",  "HIXL_PAYLOAD_CHECK"};
+  const char* const variables[] = {"HIXL_RANK",          "HIXL_WORLD_SIZE", "HIXL_STORE",         "HIXL_LINKS",
+                                   "HIXL_BIND",          "HIXL_ADVERTISE",  "HIXL_INSECURE",      "HIXL_POLL",
+                                   "HIXL_PAYLOAD_CHECK", "HIXL_TCP_LINKS",  "HIXL_MAX_BANDWIDTH", "HIXL_POOLING"};
   std::vector<std::unique_ptr<Variable>> cleared;
   for (const char* variable : variables) cleared.push_back(std::make_unique<Variable>(variable, nullptr));
   require_ok(RuntimeOptions::from_environment());
 
   const std::pair<const char*, const char*> bad[] = {
-      {"HIXL_RANK", "one"},       {"HIXL_RANK", "-1"},        {"HIXL_RANK", "1 "},         {"HIXL_RANK", "4294967296"},
-      {"HIXL_RANK", "0x1"},       {"HIXL_WORLD_SIZE", "2x"},  {"HIXL_WORLD_SIZE", "1e3"},  {"HIXL_LINKS", "infiniband"},
-      {"HIXL_LINKS", "tcp,hcss"}, {"HIXL_LINKS", "tcp hccs"}, {"HIXL_INSECURE", "yes"},    {"HIXL_INSECURE", "2"},
-      {"HIXL_POLL", "sometimes"}, {"HIXL_POLL", "BUSY"},      {"HIXL_PAYLOAD_CHECK", "1"},
+      {"HIXL_RANK", "one"},           {"HIXL_RANK", "-1"},          {"HIXL_RANK", "1 "},
+      {"HIXL_RANK", "4294967296"},    {"HIXL_RANK", "0x1"},         {"HIXL_WORLD_SIZE", "2x"},
+      {"HIXL_WORLD_SIZE", "1e3"},     {"HIXL_LINKS", "infiniband"}, {"HIXL_LINKS", "tcp,hcss"},
+      {"HIXL_LINKS", "tcp hccs"},     {"HIXL_INSECURE", "yes"},     {"HIXL_INSECURE", "2"},
+      {"HIXL_POLL", "sometimes"},     {"HIXL_POLL", "BUSY"},        {"HIXL_PAYLOAD_CHECK", "1"},
+      {"HIXL_TCP_LINKS", "17"},       {"HIXL_TCP_LINKS", "two"},    {"HIXL_MAX_BANDWIDTH", "1,"},
+      {"HIXL_MAX_BANDWIDTH", "fast"}, {"HIXL_POOLING", "all"},
   };
   for (const auto& [variable, value] : bad) {
     CAPTURE(variable);
@@ -167,6 +171,8 @@ TEST_CASE("the environment is read whole or refused") {
   const Variable links("HIXL_LINKS", "tcp,hccs"), insecure("HIXL_INSECURE", "1"), poll("HIXL_POLL", "event");
   const Variable bind("HIXL_BIND", "127.0.0.2"), advertise("HIXL_ADVERTISE", "localhost");
   const Variable check("HIXL_PAYLOAD_CHECK", "crc32c");
+  const Variable many("HIXL_TCP_LINKS", "3"), limits("HIXL_MAX_BANDWIDTH", "200000000,0"),
+      all("HIXL_POOLING", "all_kinds");
   const auto options = RuntimeOptions::from_environment();
   require_ok(options);
   CHECK(options->rank == 3);
@@ -176,6 +182,9 @@ TEST_CASE("the environment is read whole or refused") {
   CHECK(options->insecure);
   CHECK(options->payload_check == PayloadCheck::crc32c);
   CHECK(options->poll == PollMode::event);
+  CHECK(options->tcp_links == 3);
+  CHECK(options->max_bandwidth == std::vector<std::uint64_t>{200'000'000, 0});
+  CHECK(options->pooling == Pooling::all_kinds);
   CHECK(options->bind == "127.0.0.2");
   CHECK(options->advertise == "localhost");
   require_ok(options->validate());

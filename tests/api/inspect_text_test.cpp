@@ -68,11 +68,14 @@ TEST_CASE("links, regions, operations and counters of a world, as JSON and as te
     CHECK(row["words"] == links[i].words);
     CHECK(row["bytes_out"] == links[i].bytes_out);
     CHECK(row["failures"] == links[i].failures);
+    CHECK(row["share"] == links[i].share);
+    CHECK(row["rate"] == links[i].rate);
+    CHECK(row["stalls"] == links[i].stalls);
     CHECK(row["last_error"].is_null() == (links[i].last_error.code == ErrorCode::ok));
   }
   auto lines = lines_of(to_text(links));
   REQUIRE(lines.size() == links.size() + 1);
-  for (const char* head : {"RANK", "LINK", "STATE", "TAKES", "OUT", "IN", "FAILURES", "REASON"})
+  for (const char* head : {"RANK", "LINK", "STATE", "TAKES", "OUT", "IN", "SHARE", "RATE", "FAILURES", "REASON"})
     check_column(lines, head);
   CHECK(lines[1].find("hccs (emulated: shared memory)") != std::string::npos);
 

@@ -64,6 +64,29 @@ TEST_CASE("F88 P11 two links share one transfer, and its bytes are whole") {
   CHECK(row(world[0], 1, 1).chosen);
 }
 
+TEST_CASE(
+    "P11 S6 links of different kinds share one transfer, and its signal comes after all bytes, whoever carried them") {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    INFO("seed ", seed);
+    PeerWorld world(seed, 2, true, 0, {.tcp_links = 2, .pooling = Pooling::all_kinds});
+    settle_links(world, 3);
+    fill(world[0].memory, seed);
+    const std::uint64_t before = world[1].word(0);
+    for (std::uint64_t round = 1; round <= 8; ++round) {
+      Job& put = world[0].put(world[1], 64, k_whole - 64, seconds(30), 1);
+      REQUIRE(world.run([&] { return world[1].word(0) == before + round; }));
+      CHECK(std::equal(world[0].memory.begin() + 64, world[0].memory.end(), world[1].memory.begin() + 64));
+      REQUIRE(world.run([&] { return put.ended(); }));
+      CHECK(put.code == ErrorCode::ok);
+      std::fill(world[1].memory.begin() + 64, world[1].memory.end(), std::byte{0});
+    }
+    for (const LinkInfo& link : world[0].links(1)) {
+      CHECK(link.bytes_out > 0);
+      CHECK(link.chosen);
+    }
+  }
+}
+
 TEST_CASE("links with limits together give the sum of the limits, equal or not") {
   for (const auto& limits :
        {std::vector<std::uint64_t>{200'000'000, 200'000'000}, std::vector<std::uint64_t>{100'000'000, 300'000'000}}) {

@@ -36,10 +36,12 @@ Life::Life(PeerWorld& in, Rank own, bool fabric_too)
                                  .id = static_cast<LinkId>(10 + i + index),
                                  .index = index,
                                  .siblings = siblings,
+                                 .shares = siblings > 1 || in.pool.pooling == Pooling::all_kinds,
                                  .max_bandwidth = tcp && index < limits.size() ? limits[index] : 0});
     }
   }
   services->retry = in.pool.retry;
+  services->pooling = in.pool.pooling;
   // Only that there is one counts: we are asked (on_degrade).
   if (in.pool.ask) services->retry.degrade.function = [](void*, const FailedPiece&) { return Degrade::fail; };
   services->timing.stall = in.pool.stall;

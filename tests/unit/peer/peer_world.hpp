@@ -37,6 +37,7 @@ struct Pool {
   std::vector<std::uint64_t> max_bandwidth{};  ///< of the i-th; 0, or behind the end: no limit
   RetryPolicy retry{};
   bool ask = false;  ///< Life::degrade
+  Pooling pooling = Pooling::best_kind;
   Duration stall = milliseconds(200);
 };
 
