@@ -97,6 +97,8 @@ class LinkActor final : private links::LinkEvents {
   [[nodiscard]] Duration backlog() const noexcept;
   /// Asks for a sign of life; at most one question is open. `bytes`: 8 … k_body_bytes_max.
   void ping(std::size_t bytes = k_ping_bytes);
+  /// Shows the peer that we live: by a question, or when the last one is still unanswered, without one.
+  void sign_of_life();
   /// Since when the peer's life has been in question because of this link; k_never: it is not.
   [[nodiscard]] Instant quiet_since() const noexcept { return questioned_ ? quiet_since_ : k_never; }
   /// Posts one attempt. busy: nothing happened.

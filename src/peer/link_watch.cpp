@@ -86,6 +86,13 @@ void LinkActor::ping(std::size_t bytes) {
   watch();
 }
 
+/// The answer to a question may lie behind megabytes on a slow path, for longer than a lease; the peer must hear of us
+/// all the same.
+void LinkActor::sign_of_life() {
+  if (!ping_open_) return ping();
+  if (state_ == State::up) static_cast<void>(link_->send(wire::FrameType::pong, {}));
+}
+
 // ---- stalls ----
 
 void LinkActor::note_progress() {

@@ -150,7 +150,7 @@ void PeerActor::on_ready() {
 void PeerActor::heartbeat() {
   if (!session_active_ || process_known_) return;
   for (const auto& link : links_) {
-    if (!HIXL_PLANTED(heartbeat_missing)) link->ping();
+    if (!HIXL_PLANTED(heartbeat_missing)) link->sign_of_life();
   }
   if (services_.loop.now() - heard() > lease_) {
     end_session(silence(), Over::session);
