@@ -151,6 +151,9 @@ class Link {
   /// After close(): true when neither side's copies through this link are under way here (own copy engine back, the
   /// peer's direct stores into our windows ended). Poll completions while waiting.
   [[nodiscard]] virtual bool drained() = 0;
+  /// Before destruction, once drained() and when no caller is in the lane any more: gives back a bounded part of what
+  /// it has of the peer's memory, which may be gigabytes. True: nothing is left that takes long.
+  [[nodiscard]] virtual bool give_back() { return true; }
   /// Which of the peer's sequenced frames were executed here.
   [[nodiscard]] virtual const wire::ExecutedSet& executed() const noexcept = 0;
   /// The sequence number that a posted, not completed attempt was sent with; 0: it never left (not executed).

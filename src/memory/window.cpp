@@ -195,7 +195,7 @@ Result<std::unique_ptr<MappedWindow>> MappedWindow::map(int fd, std::size_t size
   // Only memfds have seals, and only one that cannot shrink cannot raise SIGBUS here.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return fail(ErrorCode::access_denied, detail);
-  struct stat status{};
+  struct stat status {};
   if (fstat(fd, &status) != 0) return os_failure(errno, size);
   if (static_cast<std::uint64_t>(status.st_size) < size) {
     ErrorDetail shorter = detail;
@@ -216,10 +216,18 @@ MappedWindow::~MappedWindow() {
   if (data_ != nullptr) munmap(data_, size_);
 }
 
+bool MappedWindow::shrink(std::size_t bytes) noexcept {
+  if (size_ <= bytes) return true;
+  const std::size_t left = (size_ - 1) / bytes * bytes;
+  if (munmap(data_ + left, size_ - left) != 0) return true;
+  size_ = left;
+  return false;
+}
+
 void MappedWindow::detach() noexcept {
   // Pages are made only if somebody touches them. In case of failure the old mapping stays: memory is held, not lost.
-  void* replaced = mmap(data_, size_, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  void* replaced =
+      mmap(data_, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
   if (replaced != MAP_FAILED) madvise(data_, size_, MADV_DONTFORK);
 }
 

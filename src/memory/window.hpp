@@ -66,6 +66,9 @@ class MappedWindow {
   /// Lets go of the other process' memory and puts private zero pages in its place, so that a late access through an
   /// old pointer hits nothing and nobody. The range stays taken until this object is destroyed.
   void detach() noexcept;
+  /// Nobody uses it any more: unmaps the last `bytes` or so of it. True when it may be destroyed at no cost, or cannot
+  /// be unmapped in pieces (pages larger than that).
+  [[nodiscard]] bool shrink(std::size_t bytes) noexcept;
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 

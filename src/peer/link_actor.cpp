@@ -346,7 +346,7 @@ bool LinkActor::reap(bool lanes_idle) {
     take_completions(link);
     const bool drained = link.drained();
     if (drained && !draining_[i].settled) settle_closed(link);
-    if (drained && (lanes_idle || draining_[i].lane == nullptr)) {
+    if (drained && (lanes_idle || draining_[i].lane == nullptr) && link.give_back()) {
       add(past_, link);
       add(past_lane_, draining_[i].lane);
       draining_.erase(draining_.begin() + static_cast<std::ptrdiff_t>(i));

@@ -41,6 +41,7 @@ class HccsLink final : public HostLink {
                                                        std::vector<runtime::Fd>& fds) override;
   [[nodiscard]] Result<void> handle_window(wire::FrameType type, ConstBytes body, std::vector<runtime::Fd>& fds);
   void on_close() override { windows_.clear(); }
+  bool give_back() override { return windows_.give_back(); }
 
   [[nodiscard]] Answer post_word(const Post& post, std::byte* mapped);
   [[nodiscard]] Answer post_short(const Post& post, std::byte* mapped, std::uint64_t bytes);

@@ -1,8 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "links/hccs/peer_windows.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 namespace hixl::links {
 namespace {
+
+/// Unmapped at a time: 3 ms where a core is free, and some tens where it is not, each below the lag at which the loop
+/// warns. A multiple of the common huge pages (2 MiB), so that those come off in pieces as well.
+constexpr std::size_t k_unmapped_at_a_time = 16U << 20U;
+/// What a small window counts: the call takes as long as some pages do.
+constexpr std::size_t k_least_cost = 64U << 10U;
 
 Result<std::unique_ptr<memory::MappedWindow>> map(const wire::WindowBody& window, const runtime::Fd& fd) {
   const auto code = static_cast<ErrorCode>(window.code);
@@ -86,6 +95,20 @@ void PeerWindows::drop(std::uint32_t window_id, std::vector<Attached>& attached)
 
 void PeerWindows::clear() {
   for (const auto& [id, window] : windows_) forget(window);
+}
+
+bool PeerWindows::give_back() noexcept {
+  for (std::size_t budget = k_unmapped_at_a_time; budget > 0;) {
+    if (detached_.empty() && windows_.empty()) return true;
+    const bool old = !detached_.empty();
+    memory::MappedWindow* const mapping =
+        old ? detached_.back().get() : std::prev(windows_.end())->second.mapping.get();
+    const std::size_t size = mapping != nullptr ? mapping->size() : 0;
+    if (mapping != nullptr && !mapping->shrink(k_unmapped_at_a_time)) return false;
+    old ? detached_.pop_back() : static_cast<void>(windows_.erase(std::prev(windows_.end())));
+    budget -= std::min(budget, std::max(size, k_least_cost));
+  }
+  return detached_.empty() && windows_.empty();
 }
 
 }  // namespace hixl::links

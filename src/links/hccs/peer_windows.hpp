@@ -41,6 +41,8 @@ class PeerWindows {
   /// Adds its regions, as STALE.
   void drop(std::uint32_t window_id, std::vector<Attached>& attached);
   void clear();
+  /// After clear(), when nobody holds a pointer any more: unmaps a part; true when little is left.
+  [[nodiscard]] bool give_back() noexcept;
 
  private:
   struct Window {

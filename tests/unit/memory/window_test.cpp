@@ -53,7 +53,7 @@ TEST_CASE("a window is zeroed, rounded up to pages, allocated and sealed") {
   REQUIRE(window);
   CHECK((*window)->size() == 2 * k_page_bytes);
   for (std::size_t i = 0; i < (*window)->size(); ++i) REQUIRE((*window)->data()[i] == std::byte{0});
-  struct stat status{};
+  struct stat status {};
   REQUIRE(fstat((*window)->fd(), &status) == 0);
   CHECK(static_cast<std::size_t>(status.st_blocks) * 512 >= (*window)->size());
   CHECK(ftruncate((*window)->fd(), 0) == -1);
@@ -137,6 +137,26 @@ TEST_CASE("a mapping outlives its maker") {
   (*window)->data()[1] = std::byte{9};
   window->reset();
   CHECK((*mapped)->data()[1] == std::byte{9});
+}
+
+TEST_CASE("a mapping is given back in pieces, from its end") {
+  auto window = Window::create(40 * k_page_bytes, "test");
+  REQUIRE(window);
+  auto mapped = MappedWindow::map((*window)->fd(), 40 * k_page_bytes, true);
+  REQUIRE(mapped);
+  (*window)->data()[0] = std::byte{7};
+  const auto is_there = [&](std::size_t page) {
+    unsigned char resident = 0;
+    return mincore((*mapped)->data() + page * k_page_bytes, k_page_bytes, &resident) == 0;
+  };
+  for (const std::size_t left : {32, 16}) {
+    CHECK_FALSE((*mapped)->shrink(16 * k_page_bytes));
+    CHECK((*mapped)->size() == left * k_page_bytes);
+    CHECK(is_there(left - 1));
+    CHECK_FALSE(is_there(left));
+  }
+  CHECK((*mapped)->shrink(16 * k_page_bytes));  // the rest is for the destructor
+  CHECK((*mapped)->data()[0] == std::byte{7});
 }
 
 TEST_CASE("a child sees neither a window nor a mapping of one") {

@@ -55,6 +55,7 @@ class FakeLink final : public links::Link {
   wire::ExecutedSet executed_set;
   bool closed = false;
   bool is_drained = true;
+  int pieces = 0;  // of memory that it has to give back
   bool revoked = true;
   bool sendable = true;
   Gone gone;
@@ -88,6 +89,7 @@ class FakeLink final : public links::Link {
   bool revoke(RegionKey) override { return revoked; }
   void close() override { closed = true; }
   bool drained() override { return closed && is_drained; }
+  bool give_back() override { return pieces-- == 0; }
   const wire::ExecutedSet& executed() const noexcept override { return executed_set; }
   LinkSeq sequence_of(std::uint64_t cookie) const noexcept override {
     const auto found = numbers.find(cookie);

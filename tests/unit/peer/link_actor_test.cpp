@@ -437,6 +437,10 @@ TEST_CASE("a closed link is destroyed only when it is drained") {
   CHECK_FALSE(bench.actor.revoke({.id = 1, .generation = 1}));  // closed links count as well
   CHECK_FALSE(gone);
   link.is_drained = true;
+  link.pieces = 2;  // given back one a look
+  CHECK(bench.actor.reap(true));
+  CHECK(bench.actor.reap(true));
+  CHECK_FALSE(gone);
   CHECK_FALSE(bench.actor.reap(true));
   CHECK(gone);
   CHECK_FALSE(bench.actor.draining());
