@@ -263,10 +263,10 @@ void Initiator::on_read_end() noexcept {
 }
 
 Error Initiator::on_read_corrupt(const wire::PayloadPiece& piece) noexcept {
-  const SegmentCursor at = find_piece(reading_->segments, piece.offset);
   Error error(ErrorCode::payload_corrupt,
               {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer, .length = piece.bytes});
-  if (!reading_->abandoned) {
+  if (!reading_->abandoned) {  // one that was taken back has no segments any more
+    const SegmentCursor at = find_piece(reading_->segments, piece.offset);
     const Segment& segment = reading_->segments[at.index];
     error.detail.address = reinterpret_cast<std::uint64_t>(segment.local) + at.done;
     error.detail.length = std::min<std::uint64_t>(piece.bytes, segment.bytes - at.done);

@@ -136,6 +136,32 @@ TEST_CASE("F75 every flipped bit of a small read's data is found here, whether o
   }
 }
 
+TEST_CASE("F75 the answer to a read that was taken back may arrive corrupt") {
+  constexpr std::size_t k_bytes = 24;
+  Random random(33);
+  const ByteVector source = random_bytes(random, k_bytes);
+  TcpWorld world(checking());
+  Guarded target(64);
+  std::copy(source.begin(), source.end(), target.data());
+  const memory::RegionInfo region = world.sides[1].add(target.span());
+  Guarded local(k_bytes);
+  const ByteVector before(local.data(), local.data() + k_bytes);
+  TcpWorld::PostArgs args{.verb = Verb::read, .cookie = 1, .region = &region, .segments = {{local.data(), 0, k_bytes}}};
+  REQUIRE(world.post(args) == Answer::posted);
+  REQUIRE(world.link().abandon(1));
+  world.pair.turn(0);
+  world.pair.turn(1);
+  flip(world, 1, source, 5);
+  REQUIRE(world.pair.settle());
+  CHECK(world.owner().completions.empty());
+  CHECK(!world.owner().down);
+  CHECK(std::equal(before.begin(), before.end(), local.data()));
+  args.cookie = 2;
+  REQUIRE(world.post(args) == Answer::posted);
+  CHECK(world.only_code() == ErrorCode::ok);
+  CHECK(std::equal(source.begin(), source.end(), local.data()));
+}
+
 TEST_CASE("F75 of a long payload the first wrong piece of 64 KiB is named, by the segment in which it begins") {
   constexpr std::size_t k_piece = wire::k_mark_piece_bytes;
   constexpr std::uint32_t k_first = 100'000, k_second = 200'123;
