@@ -152,6 +152,20 @@ void Cluster::violate(const std::string& invariant, const std::string& text) {
   if (!violation_) violation_ = Violation{invariant, text};
 }
 
+void Cluster::judge_end(Operation& operation, const Completion& completion) {
+  Knowledge& known = operation.life->pairs[operation.to];
+  if (completion.result) {
+    known.successes_since_heal += faults_ ? 0 : 1;
+    count(Rare::succeeded);
+    if (world_.now() > operation.deadline) count(Rare::late_success);
+    if (operation.cancelled) count(Rare::cancelled_in_vain);
+    judge_success(operation);
+  } else {
+    known.last_error = completion.result.error();
+    judge_failure(operation, known.last_error.code);
+  }
+}
+
 void Cluster::judge_success(Operation& operation) {
   // The target that serves this life has fenced all earlier ones of the rank.
   operation.remote->lift(first_life(operation.life->rank) + 1, operation.life->number);

@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/assert.hpp"
 #include "cluster_parts.hpp"
 #include "links/tcp/factory.hpp"
@@ -67,6 +69,7 @@ Cluster::Cluster(Tape& tape, const Settings& settings)
   taps_.faults = shape_.control;
   taps_.lie_per_mille = shape_.lie_per_mille;
   corruptor_.set_rate(shape_.flip_per_mille);
+  corruptor_.set_payload(shape_.payload_check);
   if (shape_.flip_per_mille > 0) world_.set_editor(&corruptor_);
   world_.set_witness(this);
   if (shape_.with_fabric) fabric_.emplace(world_, shape_.card);
@@ -105,7 +108,9 @@ Cluster::Life& Cluster::start(Rank rank) {
   parts.driver = std::make_unique<VirtualDriver>(world_, *life->port);
   parts.hosted = true;
   // Every rank of a seed has tcp; with the fabric, that is the better link and tcp the spare.
-  if (fabric_) parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));
+  for (std::uint32_t i = 0; fabric_ && i < shape_.card_links; ++i) {
+    parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));
+  }
   parts.factories.push_back(make_tap(taps_, rank, links::make_tcp_factory()));
   if (shape_.narrow_windows) parts.atomic_window = static_cast<std::uint32_t>(random_.between(1, 6));
   RuntimeOptions options;
@@ -120,11 +125,21 @@ Cluster::Life& Cluster::start(Rank rank) {
   options.chunk_bytes = static_cast<std::uint32_t>(random_.between(4U << 10U, 8U << 10U));
   options.lease = std::chrono::milliseconds(random_.between(500, 3000));
   options.connect_timeout = std::chrono::seconds(600);
+  options.tcp_links = shape_.tcp_links;
+  options.stall = std::chrono::milliseconds(shape_.stall_ms);
+  options.retry.count = static_cast<std::uint32_t>(random_.between(0, 5));
+  if (shape_.payload_check) options.payload_check = PayloadCheck::crc32c;
+  for (std::uint32_t i = 0; i < std::max(shape_.card_links, shape_.tcp_links); ++i) {
+    // From where a chunk takes a tenth of a second to where it takes no time.
+    const bool limited = random_.chance(shape_.limited_per_mille);
+    options.max_bandwidth.push_back(limited ? random_.between(k_bandwidth_min, k_bandwidth_min << 10U) : 0);
+  }
   life->lease = options.lease;
   auto core = core::Core::create(options, std::move(parts));
   HIXL_ASSERT(core.has_value());
   life->core = std::move(*core);
   life->memory = std::make_shared<Memory>(contents_.next());
+  life->memory->expect_damage(shape_.payload_check && shape_.flip_per_mille > 0);
   const auto region = life->core->register_memory(life->memory->data(), life->memory->size(), {});
   HIXL_ASSERT(region.has_value());
   life->region = *region;

@@ -9,7 +9,7 @@ void Corruptor::draw_flip(Place& place, std::uint64_t bytes) {
   place.flip_in = bytes > 0 && choices_.chance(per_mille_) ? choices_.between(1, bytes * 8) : 0;
 }
 
-/// Bytes of a header or a body, in which a bit may be due.
+/// Bytes of one part of a frame, in which a bit may be due.
 void Corruptor::pass(Place& place, std::span<std::byte> bytes) {
   const std::uint64_t bits = bytes.size() * 8;
   if (place.flip_in == 0) return;
@@ -27,12 +27,14 @@ void Corruptor::on_bytes(std::uint64_t connection, int direction, std::span<std:
   while (!bytes.empty()) {
     if (place.payload_left > 0 && place.body_left == 0 && place.header_have == wire::k_header_bytes) {
       const std::uint64_t part = std::min<std::uint64_t>(place.payload_left, bytes.size());
+      pass(place, bytes.first(part));
       place.payload_left -= part;
       bytes = bytes.subspan(part);
     } else if (place.header_have == wire::k_header_bytes && place.body_left > 0) {
       const std::uint64_t part = std::min<std::uint64_t>(place.body_left, bytes.size());
       pass(place, bytes.first(part));
       place.body_left -= part;
+      if (place.body_left == 0 && payload_) draw_flip(place, place.payload_left);
       bytes = bytes.subspan(part);
     } else {
       if (place.header_have == wire::k_header_bytes) place.header_have = 0;
@@ -48,6 +50,7 @@ void Corruptor::on_bytes(std::uint64_t connection, int direction, std::span<std:
       place.body_left = header->body_bytes;
       place.payload_left = header->payload_bytes;
       draw_flip(place, header->body_bytes);
+      if (header->body_bytes == 0 && payload_) draw_flip(place, place.payload_left);
     }
   }
 }

@@ -142,6 +142,7 @@ std::string Memory::complaint(std::size_t index) const {
   const std::byte* const here = now + state.offset;
   const std::byte* const old = before + state.offset;
   const std::byte* const fresh = state.incoming->data();
+  if (damage_) return {};
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < size; ++i) wrong += static_cast<std::size_t>(here[i] != old[i] && here[i] != fresh[i]);
   return wrong == 0 ? std::string() : fmt::format("{} bytes are neither the old nor the new ones", wrong);

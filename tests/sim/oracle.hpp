@@ -73,6 +73,8 @@ class Memory {
   /// The process is dead: nobody looks at its memory any more.
   void lose();
   [[nodiscard]] bool lost() const noexcept { return lost_; }
+  /// What an open operation writes may be anything until it succeeds: somebody damages it on its way.
+  void expect_damage(bool on) noexcept { damage_ = on; }
   /// Nothing when the slot holds what it may hold; otherwise what is wrong.
   [[nodiscard]] std::string complaint(std::size_t index) const;
   /// True when the open operation that writes the slot has changed a byte or the signal of it.
@@ -95,6 +97,7 @@ class Memory {
   std::vector<Slot> states_;
   WordHistory history_;
   bool lost_ = false;
+  bool damage_ = false;
 };
 
 struct Violation {

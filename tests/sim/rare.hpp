@@ -42,7 +42,9 @@ namespace hixl::sim {
   X(sessions_renewed, true, "new sessions between the same two lives")                             \
   X(links_up, true, "link generations that came up")                                               \
   X(links_broken, true, "link generations that broke by themselves")                               \
-  X(bits_flipped, true, "frames that lost a bit of their header or body")                          \
+  X(bits_flipped, true, "frames of which a bit was flipped")                                       \
+  X(retries_exhausted, false, "operations under which links broke too often")                      \
+  X(given_up_as_corrupt, false, "operations whose bytes changed in every attempt")                 \
   X(net_faults, true, "faults that the network brought by itself")                                 \
   X(squeezed, true, "directions between two ranks that became slow")                               \
   X(descriptors_inherited, false, "kills whose connections a child held open")                     \

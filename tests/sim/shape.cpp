@@ -81,6 +81,14 @@ Shape Shape::draw(Choices& choices) {
   Shape shape;
   shape.size = static_cast<std::uint32_t>(choices.between(2, 4));
   shape.with_fabric = choices.chance(650);
+  // One link of a kind in half of the seeds: what happens to that one happens to all.
+  if (choices.chance(500)) {
+    shape.card_links = static_cast<std::uint32_t>(choices.between(1, 3));
+    shape.tcp_links = static_cast<std::uint32_t>(choices.between(1, 4));
+  }
+  shape.stall_ms = static_cast<std::uint32_t>(choices.between(10, choices.chance(500) ? 100 : 1000));
+  shape.limited_per_mille = rate(500);
+  shape.payload_check = choices.chance(300);
   shape.time = milliseconds(choices.between(500, 8000));
   shape.operations_max = choices.between(50, 1000);
 
@@ -154,10 +162,15 @@ void turn(Value& value, std::uint64_t number) {
 #define HIXL_SIM_KNOBS(X)                                     \
   X(ranks, size, 2, size)                                     \
   X(operations, size, 1, operations_max)                      \
+  X(card_links, size, 1, card_links)                          \
+  X(tcp_links, size, 1, tcp_links)                            \
   X(open, size, 1, open_max)                                  \
   X(depth, size, 1, depth_max)                                \
   X(time_us, size, 1000, time)                                \
   X(card, load, 0, with_fabric)                               \
+  X(stall_ms, load, 200, stall_ms)                            \
+  X(limited, load, 0, limited_per_mille)                      \
+  X(payload_check, load, 0, payload_check)                    \
   X(chain, load, 0, chain_per_mille)                          \
   X(get, load, 0, get_per_mille)                              \
   X(batch, load, 0, batch_per_mille)                          \
@@ -210,6 +223,7 @@ void turn(Value& value, std::uint64_t number) {
   X(net_stall, trouble, 0, net.stall_per_mille)               \
   X(card_delay, trouble, 50, card.delay_max)                  \
   X(card_twice, trouble, 0, card.twice_per_mille)             \
+  X(card_stall, trouble, 0, card.stall_per_mille)             \
   X(card_late, trouble, 0, card.late_per_mille)               \
   X(card_busy, trouble, 0, card.busy_per_mille)               \
   X(card_break, trouble, 0, card.break_per_mille)             \

@@ -27,9 +27,14 @@ struct ControlFaults {
 };
 
 struct Shape {
-  std::uint32_t size = 2;    ///< ranks
-  bool with_fabric = false;  ///< the simulated card is the better link, tcp the spare; else tcp alone
-  Duration time{};           ///< of the faulty phase, at most
+  std::uint32_t size = 2;        ///< ranks
+  bool with_fabric = false;      ///< the simulated card is the better link, tcp the spare; else tcp alone
+  std::uint32_t card_links = 1;  ///< to each peer, when there is a card
+  std::uint32_t tcp_links = 1;
+  std::uint32_t stall_ms = 200;         ///< RuntimeOptions::stall
+  std::uint32_t limited_per_mille = 0;  ///< of links: they have a bandwidth limit
+  bool payload_check = false;           ///< then bits of payload may flip as well
+  Duration time{};                      ///< of the faulty phase, at most
   std::uint64_t operations_max = 0;
 
   // Load.

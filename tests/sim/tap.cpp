@@ -94,7 +94,9 @@ links::Answer TapLink::post(const links::Post& post) {
   links::Post asked = post;
   std::vector<links::Segment> lie;
   // A question about an atomic that was executed is answered without a look at the region.
-  const bool asks_again = links::is_atomic(post.verb) && (post.attempt > 0 || post.atomic.ask);
+  const bool asks_again =
+      links::is_atomic(post.verb) &&
+      (post.atomic.ask || !board_.asked.insert({std::get<0>(key_), std::get<1>(key_), post.op_id}).second);
   if (board_.random.chance(board_.lie_per_mille) && !asks_again) lie = twist(asked);
   const links::Answer answer = inner_->post(asked);
   if (answer == links::Answer::busy) return answer;

@@ -42,6 +42,8 @@ struct TapBoard {
   std::map<Key, std::set<LinkSeq>> unresolved{};
   std::uint64_t lies_refused = 0;  ///< and not yet told as the end of an operation
   std::uint64_t lies_granted = 0;
+  /// Atomics that were posted: rank, peer's rank, operation. (A number may come again in another life, no harm done.)
+  std::set<std::tuple<Rank, Rank, std::uint64_t>> asked{};
   /// Repeats and turned away of each window as last seen.
   std::map<const links::AtomicWindow*, std::pair<std::uint64_t, std::uint64_t>> windows{};
 };

@@ -300,20 +300,6 @@ void Cluster::on_end(Operation& operation, const Completion& completion) {
   }
 }
 
-void Cluster::judge_end(Operation& operation, const Completion& completion) {
-  Knowledge& known = operation.life->pairs[operation.to];
-  if (completion.result) {
-    known.successes_since_heal += faults_ ? 0 : 1;
-    count(Rare::succeeded);
-    if (world_.now() > operation.deadline) count(Rare::late_success);
-    if (operation.cancelled) count(Rare::cancelled_in_vain);
-    judge_success(operation);
-  } else {
-    known.last_error = completion.result.error();
-    judge_failure(operation, known.last_error.code);
-  }
-}
-
 void Cluster::judge_failure(Operation& operation, ErrorCode code) {
   switch (code) {
     case ErrorCode::deadline_exceeded:
@@ -342,6 +328,14 @@ void Cluster::judge_failure(Operation& operation, ErrorCode code) {
           !operation.life->turning) {
         forget_addresses(operation.life->rank, operation.to);
       }
+      break;
+    case ErrorCode::retries_exhausted:
+      count(Rare::retries_exhausted);
+      break;
+    case ErrorCode::payload_corrupt:
+      if (!shape_.payload_check || shape_.flip_per_mille == 0)
+        violate("S14", "bytes are said to have changed that nobody changed");
+      count(Rare::given_up_as_corrupt);
       break;
     case ErrorCode::access_denied:
     case ErrorCode::out_of_range:

@@ -56,6 +56,7 @@ SimPlan SimPlan::draw(Choices& choices) {
   plan.piece_bytes_max = static_cast<std::uint32_t>(choices.between(64, 4096));
   plan.twice_per_mille = rate(300);
   plan.late_per_mille = rate(20);
+  plan.stall_per_mille = rate(10);
   plan.busy_per_mille = rate(300);
   plan.break_per_mille = rate(30);
   plan.one_sided_per_mille = rate(500);
@@ -93,6 +94,8 @@ bool SimFabric::has_credit(const SimSeat& seat) noexcept {
 
 bool SimFabric::post(SimSeat& seat, const Post& post) {
   if (!seat.joined || seat.closed || !has_credit(seat) || world_.choices().chance(plan_.busy_per_mille)) return false;
+  if (world_.choices().chance(plan_.stall_per_mille)) seat.stalled_until = world_.now() + delay(1000);
+  const Duration held = std::max(Duration{}, seat.stalled_until - world_.now());
   const std::uint64_t id = next_id_++;
   Transfer& transfer = transfers_[id];
   transfer.post = post;
@@ -114,7 +117,7 @@ bool SimFabric::post(SimSeat& seat, const Post& post) {
     const bool twice = !is_signal(post.verb) && world_.choices().chance(plan_.twice_per_mille);
     for (int landing = 0; landing < (twice ? 2 : 1); ++landing) {
       ++transfer.landings_left;
-      world_.schedule(delay(plan_.late_per_mille), *this, id << k_piece_bits | i);
+      world_.schedule(held + delay(plan_.late_per_mille), *this, id << k_piece_bits | i);
     }
   }
   const bool fresh = seat.flights.emplace(post.cookie, flight).second;

@@ -27,8 +27,9 @@ struct SimPlan {
   std::uint32_t early_per_mille = 500;   ///< of pieces: their bytes are taken at the post, the others' when they land
   std::uint32_t late_per_mille = 0;      ///< of pieces: up to late_max instead (an attempt that stalls)
   Duration late_max{2'000'000'000};
-  std::uint32_t busy_per_mille = 0;       ///< of posts: busy although there is credit
-  std::uint32_t break_per_mille = 0;      ///< of posts: the link breaks soon after
+  std::uint32_t stall_per_mille = 0;  ///< of posts: nothing that this end sends lands for up to late_max, then all does
+  std::uint32_t busy_per_mille = 0;   ///< of posts: busy although there is credit
+  std::uint32_t break_per_mille = 0;  ///< of posts: the link breaks soon after
   std::uint32_t one_sided_per_mille = 0;  ///< of breaks: one end learns of it only after late_max at most
   std::uint32_t hesitate_per_mille = 0;   ///< revoke() and abandon() answer false while pieces are under way
   Duration drain_max{100'000};            ///< drained() comes this late after close()
@@ -46,6 +47,7 @@ struct SimSeat {
   bool closed = false;       ///< close(): no piece lands here any more
   bool broken = false;       ///< this end's half of a break
   Instant drained_at{};
+  Instant stalled_until{};  ///< what is posted here lands after that
   LinkSeq last_seq = 0;
   wire::ExecutedSet executed{};         ///< of the other end's posts
   std::vector<Completion> completions;  ///< not yet taken by poll()
