@@ -2,6 +2,8 @@
 //
 // The simulated world itself: its streams keep the promises of event_port.hpp under every fault, its processes die and
 // pause as real ones do, and a seed gives one run.
+//
+// This file is over 400 lines because every fault of the network is one case of the same two processes.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -167,7 +169,9 @@ TEST_CASE("bytes arrive whole and in order, both ways, however the network cuts 
 TEST_CASE("one seed gives one run, another seed another") {
   const auto run = [](std::uint64_t seed) {
     Choices random(seed);
-    Two two(seed, FaultPlan::draw(random));
+    FaultPlan plan = FaultPlan::draw(random);
+    plan.fd_limit_per_mille = 0;  // the one dial of this case is to be made
+    Two two(seed, plan);
     two.dial();
     static_cast<void>(two.world.run_until([&] { return two.b.accepts == 1; }, 10'000));
     two.a.talker.send(50'000);
@@ -269,6 +273,54 @@ TEST_CASE("a half-closed direction: the reader sees an end, the writer writes on
   CHECK(two.a.talker.ends == 0);
   CHECK(two.b.talker.received < 100'000);
   CHECK(two.b.talker.wrong == 0);
+}
+
+TEST_CASE("a stream that is cut off gives a right prefix and an orderly end") {
+  FaultPlan plan;
+  plan.truncate_per_mille = 1000;
+  Two two(3, plan);
+  two.connect();
+  two.a.talker.send(100'000);
+  REQUIRE(two.world.run_until([&] { return two.b.talker.ends == 1; }, k_steps_max));
+  CHECK(two.b.talker.end == State::closed);
+  CHECK(two.b.talker.received < 100'000);
+  CHECK(two.b.talker.wrong == 0);
+}
+
+TEST_CASE("a squeezed direction carries so many bytes a millisecond, and everything in the end") {
+  Two two(3);
+  two.connect();
+  two.world.squeeze(two.a.port, two.b.port, std::chrono::seconds(10), 100);
+  const Instant before = two.world.now();
+  two.a.talker.send(50'000);
+  REQUIRE(two.world.run_until([&] { return two.b.talker.received == 50'000; }, k_steps_max));
+  CHECK(two.world.now() - before >= std::chrono::milliseconds(500));
+  CHECK(two.world.now() - before < std::chrono::milliseconds(600));
+  CHECK(two.b.talker.wrong == 0);
+}
+
+TEST_CASE("death with descriptors that a child holds: no end is seen until the child has gone, nobody answers") {
+  Two two(6);
+  two.connect();
+  two.world.kill(two.b.port, std::chrono::seconds(3));
+  CHECK_FALSE(two.world.alive(two.b.port));
+  two.world.run_for(std::chrono::milliseconds(2900));
+  CHECK(two.a.talker.ends == 0);
+  REQUIRE(two.world.run_until([&] { return two.a.talker.ends == 1; }, k_steps_max));
+  CHECK(two.world.holdings(two.a.port).streams_to_dead <= 1);
+}
+
+TEST_CASE("no descriptor: a connect fails at once, a connection that cannot be accepted ends") {
+  FaultPlan plan;
+  plan.fd_limit_per_mille = 1000;
+  Two two(6);
+  two.dial();
+  two.world.set_plan(plan);
+  auto stream = two.a.port.connect(two.listener->address(), std::chrono::seconds(5), two.a.talker);
+  REQUIRE_FALSE(stream);
+  CHECK(stream.error().code == ErrorCode::fd_limit);
+  REQUIRE(two.world.run_until([&] { return two.a.talker.ends == 1; }, k_steps_max));
+  CHECK(two.b.accepts == 0);
 }
 
 TEST_CASE(
