@@ -46,7 +46,7 @@ struct Options {
   bool twice = false;
   bool shrink = false;
   bool zoo = false;
-  std::uint64_t limit = 2000;
+  std::uint64_t limit = 5000;
   std::vector<std::string> set;
   std::string first_from;
   std::string bug;

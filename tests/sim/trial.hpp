@@ -46,7 +46,7 @@ void shrink(const Trial& failing, const ShrinkOptions& options);
 struct ZooOptions {
   std::string only{};  ///< this one bug
   std::uint64_t first = 1;
-  std::uint64_t seeds_max = 2000;
+  std::uint64_t seeds_max = 5000;
   std::size_t jobs = 2;
 };
 [[nodiscard]] std::size_t visit_zoo(const ZooOptions& options);
