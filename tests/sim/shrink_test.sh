@@ -7,12 +7,12 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-for bug in signal_before_data fence_ignored retry_before_fence; do
+for bug in late_is_success fence_ignored deadline_without_fence; do
   "$1" --bug "$bug" --seeds 2000 --stop-after 1 >found || true
   seed=$(sed -n 's/^seed \([0-9]*\): .*/\1/p' found | head -n 1)
   invariant=$(sed -n 's/^seed [0-9]*: \([A-Z0-9]*\): .*/\1/p' found | head -n 1)
   record=
-  [ "$bug" = retry_before_fence ] || record="--record $work/$bug"
+  [ "$bug" = deadline_without_fence ] || record="--record $work/$bug"
   # shellcheck disable=SC2086
   "$1" --bug "$bug" --seed "$seed" --shrink $record >scenario || true
   cat scenario
