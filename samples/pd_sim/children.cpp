@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <string_view>
 
@@ -13,18 +14,17 @@ namespace pd {
 
 namespace {
 
-/// The environment of one rank: ours, so that HIXL_LINKS and HIXL_LOG reach it, with its place in the job.
-std::vector<std::string> environment_of(std::uint32_t rank, std::uint32_t count, const std::string& store_url) {
-  std::vector<std::string> result;
+/// The environment of one rank: ours, so that HIXL_LINKS and HIXL_LOG reach it, but for `settings`.
+std::vector<std::string> environment_with(std::vector<std::string> settings) {
+  std::vector<std::string> result = std::move(settings);
+  const std::size_t own = result.size();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
-    if (text.starts_with("HIXL_RANK=") || text.starts_with("HIXL_WORLD_SIZE=") || text.starts_with("HIXL_STORE="))
-      continue;
+    const std::string_view name = text.substr(0, text.find('=') + 1);
+    const auto end = result.begin() + static_cast<std::ptrdiff_t>(own);
+    if (std::any_of(result.begin(), end, [&](const std::string& set) { return set.starts_with(name); })) continue;
     result.emplace_back(text);
   }
-  result.push_back("HIXL_RANK=" + std::to_string(rank));
-  result.push_back("HIXL_WORLD_SIZE=" + std::to_string(count));
-  result.push_back("HIXL_STORE=" + store_url);
   return result;
 }
 
@@ -45,11 +45,15 @@ Children::~Children() {
   }
 }
 
-bool Children::start(std::uint32_t count, const std::string& store_url) {
+bool Children::start(std::uint32_t count, const std::string& store_url, const Settings& settings) {
   const pid_t launcher = ::getpid();
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     PipePair pipe = make_pipe();
-    std::vector<std::string> environment = environment_of(rank, count, store_url);
+    std::vector<std::string> own = settings ? settings(rank) : std::vector<std::string>();
+    own.push_back("HIXL_RANK=" + std::to_string(rank));
+    own.push_back("HIXL_WORLD_SIZE=" + std::to_string(count));
+    own.push_back("HIXL_STORE=" + store_url);
+    std::vector<std::string> environment = environment_with(std::move(own));
     std::vector<std::string> arguments{"hixl_pd_sim", "--rank-fd", std::to_string(pipe.child_fd)};
     const std::vector<char*> environment_pointers = pointers(environment);
     const std::vector<char*> argument_pointers = pointers(arguments);

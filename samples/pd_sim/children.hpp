@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,8 +29,10 @@ class Children {
   Children(const Children&) = delete;
   Children& operator=(const Children&) = delete;
 
+  /// What a rank's environment has besides its place in the job, or instead of what ours has: "NAME=value".
+  using Settings = std::function<std::vector<std::string>(std::uint32_t rank)>;
   /// Starts `count` ranks of this program. False: errno says why.
-  [[nodiscard]] bool start(std::uint32_t count, const std::string& store_url);
+  [[nodiscard]] bool start(std::uint32_t count, const std::string& store_url, const Settings& settings);
   [[nodiscard]] std::vector<Child>& all() { return children_; }
   [[nodiscard]] const std::vector<Child>& all() const { return children_; }
   /// kill -9, by the number that the child still holds: it has not been waited for.

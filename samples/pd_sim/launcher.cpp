@@ -22,6 +22,9 @@ constexpr double k_start_share = 0.8;
 constexpr std::chrono::seconds k_ready_time{60};
 /// Time for the ranks to say goodbye; hixl's stop takes 5 s at most.
 constexpr std::chrono::seconds k_leave_time{10};
+/// Time for a link to come back after the run: it dials again after pauses that grow as the cut lasts.
+constexpr std::chrono::seconds k_return_time{30};
+constexpr std::chrono::milliseconds k_look_pause{50};
 
 std::string ending_of(int status) {
   if (WIFSIGNALED(status)) return std::string("ended by signal ") + std::to_string(WTERMSIG(status));
@@ -46,7 +49,9 @@ int Launcher::run() {
   }
   if (!start_ranks((*store)->url()) || !wait_until_ready()) return 1;
   serve();
+  if (cut_) wait_for_link();
   finish_ranks();
+  if (cut_) report_.cut = cut_->report();
   print_table(report_, options_, plan_);
   if (!options_.json.empty()) {
     std::ofstream file(options_.json);
@@ -60,7 +65,13 @@ int Launcher::run() {
 }
 
 bool Launcher::start_ranks(const std::string& store_url) {
-  if (!children_.start(plan_.prefill + plan_.decode, store_url)) {
+  Children::Settings settings;
+  if (options_.cut) {
+    cut_ = LinkCut::start(*options_.cut, plan_);
+    if (!cut_) return false;
+    settings = [this](std::uint32_t rank) { return cut_->relays().settings_of(rank); };
+  }
+  if (!children_.start(plan_.prefill + plan_.decode, store_url, settings)) {
     std::fprintf(stderr, "hixl_pd_sim: a rank could not be started: %s\n", std::strerror(errno));
     return false;
   }
@@ -83,11 +94,13 @@ void Launcher::serve() {
   begun_ = Clock::now();
   const auto last_start = begun_ + seconds(options_.seconds_max * k_start_share);
   const auto end = begun_ + seconds(options_.seconds_max);
+  if (cut_) cut_->begin(begun_, std::min(last_start - begun_, seconds(requests_.back().arrival_s / plan_.speedup)));
   Progress progress;
   for (;;) {
     const auto now = Clock::now();
     if (now >= last_start) next_request_ = requests_.size();
-    if (now >= end || (next_request_ == requests_.size() && open_.empty())) break;
+    const bool waits_for_link = cut_ && !cut_->over();
+    if (now >= end || (next_request_ == requests_.size() && open_.empty() && !waits_for_link)) break;
     start_due_requests();
     auto until = std::min(end, progress.next());
     if (next_request_ < requests_.size()) {
@@ -100,6 +113,10 @@ void Launcher::serve() {
         children_.kill(plan_.prefill + options_.kill->decode);
       }
       until = std::min(until, at);
+    }
+    if (cut_) {
+      cut_->turn(now, children_);
+      until = std::min(until, cut_->next());
     }
     poll_children(until);
     progress.show(report_.completed + report_.errors, requests_.size(), static_cast<double>(report_.bytes) / 1e9,
@@ -187,6 +204,7 @@ void Launcher::poll_children(Clock::time_point until) {
 void Launcher::on_line(std::uint32_t rank, const Json& line) {
   Child& child = children_.all()[rank];
   if (line.contains("ready")) ++ready_;
+  if (cut_ && line.contains("look")) cut_->on_look(line.at("look"), line.at("pool"));
   if (line.contains("left")) {
     child.left = true;
     for (const auto& [kind, bytes] : line.at("links").items()) report_.link_bytes[kind] += bytes.get<std::uint64_t>();
@@ -268,6 +286,17 @@ void Launcher::end_with_error(std::uint32_t id, const std::string& text, Clock::
   if (!open.sent) prefill_tokens_[open.prefill] -= open.input_tokens;
   decode_blocks_[open.decode] -= open.blocks;
   open_.erase(found);
+}
+
+/// The report shows the return of the link, also when the last request ended before it.
+void Launcher::wait_for_link() {
+  const auto deadline = Clock::now() + k_return_time;
+  do {
+    cut_->look_last(children_);
+    while (!cut_->looked_last(Clock::now())) poll_children(cut_->next());
+    // Nothing is said meanwhile; it is a pause until the next look.
+    if (!cut_->is_back()) poll_children(std::min(deadline, Clock::now() + k_look_pause));
+  } while (!cut_->is_back() && Clock::now() < deadline);
 }
 
 void Launcher::finish_ranks() {

@@ -11,6 +11,7 @@
 
 #include "children.hpp"
 #include "event_queue.hpp"
+#include "link_cut.hpp"
 #include "plan.hpp"
 #include "policy.hpp"
 #include "progress.hpp"
@@ -45,6 +46,7 @@ class Launcher {
   void on_line(std::uint32_t rank, const Json& line);
   void on_death(std::uint32_t rank);
   void end_with_error(std::uint32_t id, const std::string& text, Clock::time_point at);
+  void wait_for_link();
   void finish_ranks();
   [[nodiscard]] bool is_prefill(std::uint32_t rank) const { return rank < plan_.prefill; }
   [[nodiscard]] std::optional<std::uint32_t> choose_prefill() const;
@@ -54,6 +56,7 @@ class Launcher {
   const Plan plan_;
   const std::vector<Request> requests_;
   std::unique_ptr<Policy> policy_;
+  std::unique_ptr<LinkCut> cut_;  // before children_: the relay outlives the ranks
   Children children_;
   std::size_t ready_ = 0;
   std::size_t next_request_ = 0;

@@ -14,19 +14,35 @@ namespace pd {
 
 namespace {
 
+template <class Number>
+bool read_number(std::string_view part, Number& value) {
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+  return error == std::errc{} && end == part.data() + part.size();
+}
+
 std::string parse_kill(const std::string& text, std::optional<Kill>& kill) {
   const std::size_t at = text.find('@');
   Kill parsed;
-  const auto number = [](std::string_view part, auto& value) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    return error == std::errc{} && end == part.data() + part.size();
-  };
   const std::string_view view(text);
-  if (at == std::string::npos || !number(view.substr(0, at), parsed.decode) ||
-      !number(view.substr(at + 1), parsed.after_s)) {
+  if (at == std::string::npos || !read_number(view.substr(0, at), parsed.decode) ||
+      !read_number(view.substr(at + 1), parsed.after_s)) {
     return "--kill-decode: expected K@SECONDS";
   }
   kill = parsed;
+  return {};
+}
+
+/// "true" is what a flag without a value is given.
+std::string parse_cut(const std::string& text, std::optional<Cut>& cut) {
+  Cut parsed;
+  const std::size_t at = text.find('-');
+  const std::string_view view(text);
+  if (text != "true" &&
+      (at == std::string::npos || !read_number(view.substr(0, at), parsed.from_s) ||
+       !read_number(view.substr(at + 1), parsed.to_s) || parsed.from_s < 0 || parsed.to_s <= parsed.from_s)) {
+    return "--cut-link: expected FROM-TO, in seconds, or nothing";
+  }
+  cut = parsed;
   return {};
 }
 
@@ -42,6 +58,7 @@ Parsed parse_options(int argc, char** argv) {
   Parsed parsed;
   Options& options = parsed.options;
   std::string kill;
+  std::string cut;
   CLI::App app("Simulates a Prefill/Decode cluster: real processes, real KV geometry, every byte checked.");
   app.add_option("--prefill", options.prefill, "Prefill ranks")->capture_default_str()->check(CLI::Range(1, 256));
   app.add_option("--decode", options.decode, "Decode ranks")->capture_default_str()->check(CLI::Range(1, 256));
@@ -71,6 +88,8 @@ Parsed parse_options(int argc, char** argv) {
       ->check(CLI::Range(1.0, 86'400.0));
   app.add_option("--json", options.json, "write the report there");
   app.add_option("--kill-decode", kill, "K@SECONDS: kill -9 Decode K then");
+  app.add_flag("--cut-link", cut,
+               "two tcp links a pair, the second cut and healed in the middle; --cut-link=FROM-TO: then, in seconds");
   app.add_option("--rank-fd", parsed.rank_fd)->group("");  // internal
   try {
     app.parse(argc, argv);
@@ -81,6 +100,14 @@ Parsed parse_options(int argc, char** argv) {
   if (!kill.empty()) {
     std::string problem = parse_kill(kill, options.kill);
     if (problem.empty() && options.kill->decode >= options.decode) problem = "--kill-decode: no such Decode";
+    if (!problem.empty()) {
+      std::fprintf(stderr, "%s\n", problem.c_str());
+      parsed.exit_code = 2;
+    }
+  }
+  if (!cut.empty()) {
+    std::string problem = parse_cut(cut, options.cut);
+    if (problem.empty() && options.kill) problem = "--cut-link and --kill-decode: one at a time";
     if (!problem.empty()) {
       std::fprintf(stderr, "%s\n", problem.c_str());
       parsed.exit_code = 2;

@@ -14,6 +14,12 @@ struct Kill {
   double after_s = 0;
 };
 
+/// The second tcp link of every pair is cut from then to then; both 0: in the middle of the run.
+struct Cut {
+  double from_s = 0;
+  double to_s = 0;
+};
+
 struct Options {
   std::uint32_t prefill = 1;
   std::uint32_t decode = 1;
@@ -29,6 +35,7 @@ struct Options {
   double seconds_max = 55;               ///< the run ends by then; with start and stop a minute
   std::string json;
   std::optional<Kill> kill;
+  std::optional<Cut> cut;
 };
 
 /// Gives the options, or the exit code of a run that ends here (--help, wrong arguments).

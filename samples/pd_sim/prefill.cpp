@@ -64,6 +64,7 @@ class Prefill {
       return;
     }
     const Json& line = event.line;
+    if (line.contains("look")) rank_.pipe.write(line);
     if (line.contains("finish")) finish_ = true;
     if (line.contains("dead")) forget(line.at("dead"));
     if (line.contains("serve")) {

@@ -63,12 +63,30 @@ hixl::Result<void> Rank::meet(const hixl::Region& pool) {
   if (const auto met = runtime->barrier(k_meeting_time); !met) return met;
   reader_ = std::thread([this] {
     while (!pipe.ended()) {
-      for (Json& line : pipe.read(true)) events.push({.from = hixl::k_no_rank, .message = {}, .line = std::move(line)});
+      for (Json& line : pipe.read(true)) {
+        // Looked at once, and told when the main thread, which alone writes to the pipe, comes to it.
+        if (line.contains("look")) line["pool"] = links_now();
+        events.push({.from = hixl::k_no_rank, .message = {}, .line = std::move(line)});
+      }
     }
     events.push({.from = hixl::k_no_rank, .message = {}, .line = {{"finish", true}}});
   });
   pipe.write({{"ready", true}});
   return {};
+}
+
+Json Rank::links_now() const {
+  Json result = Json::array();
+  for (const hixl::LinkInfo& link : runtime->links()) {
+    // Prefills and Prefills met at a barrier, but move no KV.
+    if (link.state == "OFF" || link.rank < plan.prefill) continue;
+    result.push_back({{"kind", std::string(name(link.kind))},
+                      {"id", link.id},
+                      {"bytes", link.bytes_out},
+                      {"state", link.state},
+                      {"failures", link.failures}});
+  }
+  return result;
 }
 
 void Rank::leave() {

@@ -28,6 +28,8 @@ class Rank {
   /// Publishes the control region and `pool` (an empty one is none), learns the counterparts' and meets all at a
   /// barrier.
   [[nodiscard]] hixl::Result<void> meet(const hixl::Region& pool);
+  /// The links to all peers as they are now, for the launcher.
+  [[nodiscard]] Json links_now() const;
   /// Says goodbye to the launcher, with the counters, and stops.
   void leave();
 

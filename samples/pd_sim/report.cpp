@@ -42,6 +42,39 @@ Json percentiles(const std::vector<double>& values) {
   return {{"p50", percentile(values, 0.50)}, {"p99", percentile(values, 0.99)}};
 }
 
+constexpr std::array<const char*, 3> k_cut_times{"before", "cut", "after"};
+
+Json to_json(const CutReport& cut) {
+  Json links = Json::array();
+  for (const LinkRow& link : cut.links) {
+    Json row{{"kind", link.kind}, {"id", link.id}, {"failures", link.failures}};
+    for (std::size_t i = 0; i < k_cut_times.size(); ++i) {
+      row[k_cut_times[i]] = {{"bytes", link.bytes[i]}, {"states", link.states[i]}};
+    }
+    links.push_back(row);
+  }
+  return {{"from_s", cut.from_s}, {"to_s", cut.to_s}, {"links", links}};
+}
+
+/// "8 UP, 1 SUSPECT"
+std::string states_text(const std::map<std::string, std::uint64_t>& states) {
+  std::string text;
+  for (const auto& [state, count] : states) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + state;
+  return text;
+}
+
+void print_cut(const CutReport& cut) {
+  row("second link cut", format("from %.1f s to %.1f s, at all pairs", cut.from_s, cut.to_s));
+  row("  id", format("%-29s %-29s %s", "before", "while it was cut", "after"));
+  for (const LinkRow& link : cut.links) {
+    std::string text;
+    for (std::size_t i = 0; i < k_cut_times.size(); ++i) {
+      text += format("%-29s ", (size_text(link.bytes[i]) + ", " + states_text(link.states[i])).c_str());
+    }
+    row(("  " + link.kind + " " + std::to_string(link.id)).c_str(), text);
+  }
+}
+
 }  // namespace
 
 double percentile(std::vector<double> values, double share) {
@@ -76,6 +109,7 @@ Json to_json(const Report& report, const Options& options, const Plan& plan) {
           {"overlap", report.overlap()},
           {"intermediate_copies", report.copies},
           {"links", links},
+          {"cut", report.cut ? to_json(*report.cut) : Json()},
           {"policy", options.policy},
           {"model", options.model},
           {"trace", options.trace.empty() ? Json() : Json(options.trace)},
@@ -133,6 +167,7 @@ void print_table(const Report& report, const Options& options, const Plan& plan)
   row("rate of a transfer", format("%.2f Gbit/s a Prefill", report.transfer_gbps()));
   row("hidden behind compute", format("%.1f %% of the transfer time", 100 * report.overlap()));
   for (const auto& [kind, bytes] : report.link_bytes) row("link", link_text(kind) + ", " + size_text(bytes));
+  if (report.cut) print_cut(*report.cut);
 }
 
 }  // namespace pd

@@ -3,8 +3,10 @@
 // What a run came to: collected while it goes, then a table for people and a JSON file for programs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,21 @@
 #include "plan.hpp"
 
 namespace pd {
+
+/// A link of the pool of every Prefill and Decode, all pairs together. Before, while and after the second was cut.
+struct LinkRow {
+  std::string kind;
+  std::uint32_t id = 0;                                          ///< as LinkInfo::id
+  std::array<std::uint64_t, 3> bytes{};                          ///< put in that time
+  std::array<std::map<std::string, std::uint64_t>, 3> states{};  ///< at its end: how many links were in which
+  std::uint64_t failures = 0;
+};
+
+struct CutReport {
+  double from_s = 0;
+  double to_s = 0;
+  std::vector<LinkRow> links;
+};
 
 struct Report {
   std::uint64_t requests = 0;  ///< started
@@ -33,6 +50,7 @@ struct Report {
   double error_after_kill_ms_max = 0;
   std::map<std::string, std::uint64_t> link_bytes;
   std::map<std::string, std::uint64_t> error_texts;
+  std::optional<CutReport> cut;
 
   /// Every byte that was sent was found right, and nothing failed that was not meant to.
   [[nodiscard]] bool good() const { return corrupt == 0 && errors == expected_errors; }

@@ -101,6 +101,39 @@ class PdSim(unittest.TestCase):
         self.assertLess(report["error_after_kill_ms_max"], DEADLINE_MS / 3)
         self.assertEqual(shared_memory(), before)
 
+    def test_a_cut_link_costs_nothing_and_comes_back(self):
+        # A request every 50 ms for five seconds, so that there is traffic before, during and after the cut. The link
+        # may come back later than that, when the run is over: it dials ever more seldom while it is refused.
+        lines = [{"timestamp": 100 * i, "input_length": 2048, "output_length": 2,
+                  "hash_ids": list(range(4 * i + 1, 4 * i + 5))} for i in range(100)]
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as trace:
+            trace.write("".join(json.dumps(line) + "\n" for line in lines))
+            trace.flush()
+            report, run = self.run_sim("--trace", trace.name, "--prefill", "2", "--decode", "2", "--model", "llama3-8b",
+                                       "--scale", "128", "--speedup", "2", "--prefill-speed", "1000000",
+                                       "--policy", "round_robin", "--cut-link=1-2")
+        self.check_clean(report, 100)
+        self.assertEqual(list(report["links"]), ["tcp"])
+        first, second = report["cut"]["links"]
+        stands = {"UP", "DEGRADED"}  # the second: slower than its sibling, as a link through a relay is
+        for time in "before", "cut", "after":
+            self.assertGreater(first[time]["bytes"], 0, report["cut"])
+            self.assertLessEqual(set(first[time]["states"]), stands, report["cut"])
+        self.assertEqual(first["failures"], 0)
+        self.assertGreater(second["before"]["bytes"], 0, report["cut"])
+        self.assertEqual(second["cut"]["bytes"], 0, report["cut"])
+        self.assertTrue(stands.isdisjoint(second["cut"]["states"]), report["cut"])
+        self.assertGreaterEqual(second["failures"], 4)
+        self.assertLessEqual(set(second["after"]["states"]), stands, report["cut"])
+        self.assertIn("while it was cut", run.stdout)
+
+    def test_wrong_times_of_a_cut_are_refused(self):
+        for wrong in "--cut-link=3-2", "--cut-link=1", "--cut-link=-1-2", "--cut-link=a-b":
+            _, run = self.run_sim(wrong, code=2)
+            self.assertIn("--cut-link: expected FROM-TO", run.stderr)
+        _, run = self.run_sim("--cut-link", "--kill-decode", "0@1", code=2)
+        self.assertIn("one at a time", run.stderr)
+
 
 if __name__ == "__main__":
     PROGRAM = os.path.abspath(sys.argv.pop(1))
