@@ -47,10 +47,12 @@ std::uint32_t LinkHealth::penalty(Instant now) noexcept {
 }
 
 void LinkHealth::note_failure(Instant now) noexcept {
-  if (up_since_ != Instant{} && now - up_since_ >= k_link_proved) in_a_row_ = 0;
+  const bool stood = up_since_ != Instant{};
+  if (stood && now - up_since_ >= k_link_proved) in_a_row_ = 0;
   up_since_ = {};
   in_a_row_ = std::min(in_a_row_ + 1, k_doublings_max);
-  penalty_ = std::min(penalty(now) + k_penalty, k_penalty_max);
+  // One that stood and broke: dials that fail while it is away tell of the same trouble, and only make the wait longer.
+  penalty_ = std::min(penalty(now) + (stood ? k_penalty : 0), k_penalty_max);
   penalty_at_ = now;
   held_ = held_ || penalty_ >= k_penalty_hold;
   failed_before_ = true;

@@ -27,6 +27,8 @@ std::uint64_t LinkActor::window() const noexcept {
 }
 
 Duration LinkActor::backlog() const noexcept {
+  // What is remembered of one that has had nothing to do is old: it is tried.
+  if (in_flight() == 0 && loop_.now() - worked_at_ > k_compare_period) return {};
   const std::uint64_t bytes = inflight_bytes_ + caps().chunk_bytes;
   // Without a rate, and on a window link, bytes alone are compared.
   const std::uint64_t rate = std::max<std::uint64_t>(health_.rate(), 1'000'000);

@@ -61,8 +61,18 @@ TEST_CASE("P41 S58 a link that fails again and again stays away while another on
   Random random(1);
   CHECK(health.backoff(now, timing, random, true) >= timing.backoff_cap / 2);
   CHECK(longest_of(health, now, false) <= 2 * timing.backoff);  // the last one left is needed
+  // Dials that fail while it is away are no new offence.
+  LinkHealth away;
+  away.note_up(now);
+  for (int i = 0; i < 10; ++i) away.note_failure(now);
+  Random same(3), equal(3);
+  LinkHealth copy = away;
+  CHECK(away.backoff(now, timing, same, true) == copy.backoff(now, timing, equal, false));
   // The penalty decays, whatever had been: at most four half-lives from sixteen failures to less than one.
-  for (int i = 0; i < 100; ++i) health.note_failure(now);
+  for (int i = 0; i < 100; ++i) {
+    health.note_up(now);
+    health.note_failure(now);
+  }
   now += seconds(5 * 60);
   health.note_up(now);
   now += seconds(2);
