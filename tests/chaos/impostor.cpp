@@ -144,6 +144,7 @@ Impostor::Impostor(std::string store, Rank rank, std::uint32_t world_size, Rank 
 
 void Impostor::be_born_again() {
   own_.incarnation += 1;
+  own_.birth = 0;
   claim();
 }
 
@@ -152,12 +153,16 @@ void Impostor::claim() {
   store_.emplace(url_.substr(url_.find("//") + 2));
   wire::FrameHeader header;
   header.type = wire::FrameType::store_claim;
-  REQUIRE(store_->send(frame_of(header, body_of(wire::StoreClaim{world_size_, 0, own_}))));
+  wire::StoreClaim claim;
+  claim.world_size = world_size_;
+  claim.endpoints = own_;
+  REQUIRE(store_->send(frame_of(header, body_of(claim))));
   const auto claimed = store_->next(wire::FrameType::store_claimed);
   wire::StoreClaimed answer;
   REQUIRE(claimed.has_value());
   REQUIRE(decode_body(ConstBytes(claimed->body), answer));
   REQUIRE(answer.code == 0);
+  own_.birth = answer.birth;
   header.type = wire::FrameType::store_lookup;
   REQUIRE(store_->send(frame_of(header, body_of(wire::StoreLookup{looked_up_}))));
   const auto member = store_->next(wire::FrameType::store_member);
@@ -173,6 +178,7 @@ wire::Hello Impostor::hello() const {
   wire::Hello hello;
   hello.peer_id = own_.peer_id;
   hello.incarnation = own_.incarnation;
+  hello.birth = own_.birth;
   hello.rank = own_.rank;
   hello.world_size = world_size_;
   hello.target_peer_id = target_.peer_id;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "../api/world.hpp"
 #include "../process/proc.hpp"
@@ -37,36 +38,67 @@ struct Door {
   void open() { proxy = std::make_unique<Proxy>(told, bound, listening_port_at(bound)); }
 };
 
+struct PairOptions {
+  std::chrono::milliseconds lease = std::chrono::seconds(30);
+  std::size_t links = 1;
+  PayloadCheck check = PayloadCheck::off;
+};
+
 /// Both ranks in this process.
 class Pair {
  public:
-  explicit Pair(std::size_t bytes, std::chrono::milliseconds lease = std::chrono::seconds(30)) {
+  explicit Pair(std::size_t bytes, const PairOptions& chosen = {}) {
     auto store = Store::create("tcp://127.0.0.1:0");
     require_ok(store);
     store_ = std::move(*store);
     for (Rank rank = 0; rank < 2; ++rank) {
       RuntimeOptions options = options_for(rank, 2, store_->url(), {LinkKind::tcp});
-      options.bind = doors_[rank].bound;
-      options.advertise = doors_[rank].told;
-      options.lease = lease;
+      doors_[rank].resize(chosen.links);
+      options.bind.clear();
+      for (const Door& door : doors_[rank]) {
+        const std::string comma = options.bind.empty() ? "" : ",";
+        options.bind += comma + door.bound;
+        options.advertise += comma + door.told;
+      }
+      options.lease = chosen.lease;
+      options.payload_check = chosen.check;
       auto runtime = Runtime::create(options);
       require_ok(runtime);
       ranks_[rank] = std::move(*runtime);
-      doors_[rank].open();
+      for (Door& door : doors_[rank]) door.open();
       auto region = ranks_[rank]->allocate(bytes);
       require_ok(region);
       regions_[rank] = *region;
     }
   }
   Runtime& operator[](std::size_t rank) { return *ranks_[rank]; }
-  Proxy& door(std::size_t rank) { return *doors_[rank].proxy; }
+  Proxy& door(std::size_t rank, std::size_t link = 0) { return *doors_[rank][link].proxy; }
   [[nodiscard]] const Region& region(std::size_t rank) const { return regions_[rank]; }
   /// The region of the other rank, as this one knows it.
   [[nodiscard]] const RemoteRegion& seen_by(std::size_t rank) const { return seen_[rank]; }
-  void plan(const std::vector<Fate>& next) {
-    for (Door& door : doors_) door.proxy->plan(next);
+  void plan(const std::vector<Fate>& next, std::size_t link = 0) {
+    for (auto& doors : doors_) doors[link].proxy->plan(next);
   }
-  [[nodiscard]] std::uint64_t struck() const { return doors_[0].proxy->struck() + doors_[1].proxy->struck(); }
+  /// Of that link, at whichever door and whichever way.
+  void strike(Fate::Kind kind, std::uint64_t after, std::size_t link = 0) {
+    for (auto& doors : doors_) {
+      for (const Way way : {Way::there, Way::back}) {
+        doors[link].proxy->strike({.kind = kind, .way = way, .after = after});
+      }
+    }
+  }
+  void heal(std::size_t link = 0) {
+    for (auto& doors : doors_) doors[link].proxy->heal();
+  }
+  /// All links of both stand.
+  [[nodiscard]] bool stands() {
+    for (auto& rank : ranks_) {
+      for (const LinkInfo& link : rank->links()) {
+        if (link.kind == LinkKind::tcp && link.state != "UP") return false;
+      }
+    }
+    return true;
+  }
 
   /// Both exchange: empty, or the first error.
   [[nodiscard]] std::string meet() {
@@ -99,7 +131,7 @@ class Pair {
 
  private:
   std::unique_ptr<Store> store_;
-  std::array<Door, 2> doors_;
+  std::array<std::vector<Door>, 2> doors_;
   std::array<std::unique_ptr<Runtime>, 2> ranks_;
   std::array<Region, 2> regions_;
   std::array<RemoteRegion, 2> seen_;

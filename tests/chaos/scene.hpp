@@ -60,6 +60,7 @@ class Scene {
     hello.session = session_.welcome.session;
     hello.join = 1;
     hello.link_gen = session_.welcome.link_gen + 1;
+    hello.opened_gen = session_.welcome.link_gen;
     replace(impostor_.enter(hello));
   }
   /// Another life of the impostor.

@@ -129,17 +129,13 @@ TEST_CASE("S5 a get whose answer stands still ends in its time, and its buffer s
   Pair pair(k_get);
   REQUIRE(pair.meet().empty());
   fill_block(pair.region(1).data, k_get, 1);
-  for (std::size_t i = 0; i < 2; ++i) {
-    for (const Way way : {Way::there, Way::back}) {
-      // Hellos and exchanges are behind it; so it is the answer that stands still, whichever way that goes.
-      pair.door(i).strike({.kind = Fate::Kind::stall, .way = way, .after = 1'000'000});
-    }
-  }
+  // Hellos and exchanges are behind it; so it is the answer that stands still, whichever way that goes.
+  pair.strike(Fate::Kind::stall, 1'000'000);
   auto get = pair[0].get(pair.region(0).data, pair.seen_by(0).at(0), k_get, {.timeout = 200ms});
   require_ok(get);
   CHECK(code_of(get->wait(k_patience)) == ErrorCode::deadline_exceeded);
   fill_block(pair.region(0).data, k_get, 2);
-  for (std::size_t i = 0; i < 2; ++i) pair.door(i).heal();
+  pair.heal();
   require_ok(pair[0].put_sync(pair.region(0).data, pair.seen_by(0).at(0), 8, k_patience));
   require_still(pair.region(0), k_get, 2);
 }
@@ -162,11 +158,7 @@ TEST_CASE("P42 a put that falls to one byte a second ends at its deadline, and i
   Pair pair(k_put);
   REQUIRE(pair.meet().empty());
   fill_block(pair.region(0).data, k_put, 1);
-  for (std::size_t i = 0; i < 2; ++i) {
-    for (const Way way : {Way::there, Way::back}) {
-      pair.door(i).strike({.kind = Fate::Kind::drip, .way = way, .after = 300'000});
-    }
-  }
+  pair.strike(Fate::Kind::drip, 300'000);
   auto put = pair[0].put(pair.region(0).data, pair.seen_by(0).at(0), k_put, {.timeout = 200ms});
   require_ok(put);
   CHECK(code_of(put->wait(k_patience)) == ErrorCode::deadline_exceeded);

@@ -23,8 +23,8 @@ constexpr std::uint64_t k_word = 60'000;
 
 /// Meeting, a put with a signal, a get and an atomic, where the first connection has this fate. Empty: as if nothing
 /// had happened.
-std::string live_through(const Fate& fate) {
-  Pair pair(k_bytes);
+std::string live_through(const Fate& fate, PayloadCheck check) {
+  Pair pair(k_bytes, {.check = check});
   pair.plan({fate});
   if (std::string fault = pair.meet(); !fault.empty()) return fault;
   const Region& near = pair.region(0);
@@ -71,16 +71,24 @@ constexpr std::uint64_t k_swept_bytes = 760;
 /// of one region 160, and the header of the frame behind them 64; acknowledgements may come between, or later.
 constexpr std::uint64_t k_checked_bytes = 510;
 
-void sweep(Fate::Kind kind, Way way, std::uint64_t step, std::uint64_t bytes = k_swept_bytes) {
+struct Sweep {
+  Fate::Kind kind = Fate::Kind::finish;
+  std::uint64_t step = 1;
+  std::uint64_t first = 0;
+  std::uint64_t bytes = k_swept_bytes;
+  PayloadCheck check = PayloadCheck::off;
+};
+
+void sweep(const Sweep& swept, Way way) {
   constexpr std::size_t k_at_once = 8;  // most of the time is waiting for the second dial
-  std::atomic<std::uint64_t> next{0};
+  std::atomic<std::uint64_t> next{swept.first};
   std::mutex mutex;
   std::vector<std::string> faults;
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < k_at_once; ++i) {
     threads.emplace_back([&] {
-      for (std::uint64_t after = next.fetch_add(step); after < bytes; after = next.fetch_add(step)) {
-        std::string fault = live_through({kind, way, after});
+      for (std::uint64_t after = next.fetch_add(swept.step); after < swept.bytes; after = next.fetch_add(swept.step)) {
+        std::string fault = live_through({swept.kind, way, after}, swept.check);
         if (fault.empty()) continue;
         const std::scoped_lock lock(mutex);
         faults.push_back("after byte " + std::to_string(after) + ": " + fault);
@@ -97,13 +105,26 @@ std::uint64_t stride() { return scaled(1000) == 1000 ? 1 : 10; }
 }  // namespace
 
 TEST_CASE("a connection that ends behind any byte of handshake and first frames") {
-  for (const Way way : {Way::there, Way::back}) sweep(Fate::Kind::finish, way, stride());
+  for (const Way way : {Way::there, Way::back}) sweep({.kind = Fate::Kind::finish, .step = stride()}, way);
 }
 
 TEST_CASE("a connection that is reset behind any byte of handshake and first frames") {
-  for (const Way way : {Way::there, Way::back}) sweep(Fate::Kind::reset, way, stride() * 4);
+  for (const Way way : {Way::there, Way::back}) sweep({.kind = Fate::Kind::reset, .step = stride() * 4}, way);
 }
 
 TEST_CASE("any byte of the handshake and of the exchange that arrives wrong") {
-  for (const Way way : {Way::there, Way::back}) sweep(Fate::Kind::flip, way, stride() * 2, k_checked_bytes);
+  for (const Way way : {Way::there, Way::back}) {
+    sweep({.kind = Fate::Kind::flip, .step = stride() * 3, .bytes = k_checked_bytes}, way);
+  }
+}
+
+TEST_CASE("bytes of payload that arrive wrong, with its checksum asked for: what arrives in the end is right") {
+  for (const Way way : {Way::there, Way::back}) {
+    sweep({.kind = Fate::Kind::flip,
+           .step = stride() * 101,
+           .first = k_checked_bytes,
+           .bytes = k_checked_bytes + k_put,
+           .check = PayloadCheck::crc32c},
+          way);
+  }
 }
