@@ -48,8 +48,9 @@ void require_still(const Region& region, std::size_t bytes, std::uint64_t transf
 
 TEST_CASE("S11 S57 two streams of three processes while their connections break at drawn bytes, again and again") {
   std::mt19937_64 random(drawn_seed());
-  // Each that follows soon doubles the wait for the next dial: 7 on one link may wait 6 s, 9 longer than anybody here.
-  constexpr std::size_t k_breaks = 4;
+  // Each that follows soon doubles the wait for the next dial: 5 on one link may wait 3 s in all, 9 longer than
+  // anybody.
+  constexpr std::size_t k_breaks = 3;
   ShieldedHome at(3, 2 * k_region);
   ShieldedGuest writer(at, 1, 2 * k_region);
   ShieldedGuest reader(at, 2, 2 * k_region);
@@ -60,7 +61,7 @@ TEST_CASE("S11 S57 two streams of three processes while their connections break 
   const auto broken = [&] { return at.home->counters().link_failures; };
   // Who dials first goes on dialling; the others' plans stay unused.
   at.door.proxy->plan(breaks(random, k_breaks));
-  for (ShieldedGuest* guest : {&writer, &reader}) guest->door().plan(breaks(random, k_breaks / 2));
+  for (ShieldedGuest* guest : {&writer, &reader}) guest->door().plan(breaks(random, 1));
   cut_all();
 
   Stream in{.base = 0, .bytes = k_block, .blocks = 40, .patience = k_patience};
