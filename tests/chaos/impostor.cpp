@@ -32,6 +32,9 @@ ByteVector frame_of(wire::FrameHeader header, ConstBytes body, ConstBytes payloa
 
 Wire::Wire(const std::string& address) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   REQUIRE(fd_ >= 0);
+  // Small, so that what nobody reads stays with its sender: the kernel would take more and more of it.
+  const int window = 64 << 10;
+  REQUIRE(setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &window, sizeof window) == 0);
   const auto colon = address.rfind(':');
   sockaddr_in at{};
   at.sin_family = AF_INET;
