@@ -24,7 +24,6 @@
   X(retry_before_fence, "attempts of a broken link are repeated before the target has fenced it") \
   X(executed_set_forgotten, "a broken link's executed set is lost")                               \
   X(executed_set_of_any_generation, "the executed set of one generation answers for another")     \
-  X(answer_settles_later_generations, "an old fence answer settles later generations")            \
   X(refusal_is_success, "a refused attempt counts as executed")                                   \
   X(end_told_twice, "an end is told twice")                                                       \
   X(deadline_without_fence, "a deadline ends an operation whose attempts are live")               \

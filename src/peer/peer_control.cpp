@@ -47,8 +47,7 @@ void PeerActor::on_link_control(LinkActor& link, const wire::FrameHeader& header
     case wire::FrameType::fence_answer:
       if (wire::FenceAnswer message; (understood = decode_body(body, message))) {
         if (LinkActor* fenced = find(message.link_id); fenced != nullptr) {
-          const LinkGen upto = HIXL_PLANTED(answer_settles_later_generations) ? fenced->generation() : message.link_gen;
-          fenced->resolve(message.link_gen, message.executed, upto);
+          fenced->resolve(message.link_gen, message.executed, message.link_gen);
         }
       }
       break;

@@ -4,17 +4,18 @@
 # Three planted bugs become scenarios of at most 30 lines, and the command at the end shows the same invariant again.
 # Usage: shrink_test.sh hixl_zoo
 set -eu
+zoo=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 for bug in late_is_success fence_ignored deadline_without_fence; do
-  "$1" --bug "$bug" --seeds 2000 --stop-after 1 >found || true
+  "$zoo" --bug "$bug" --seeds 2000 --stop-after 1 >found || true
   seed=$(sed -n 's/^seed \([0-9]*\): .*/\1/p' found | head -n 1)
   invariant=$(sed -n 's/^seed [0-9]*: \([A-Z0-9]*\): .*/\1/p' found | head -n 1)
   record=
   [ "$bug" = deadline_without_fence ] || record="--record $work/$bug"
   # shellcheck disable=SC2086
-  "$1" --bug "$bug" --seed "$seed" --shrink $record >scenario || true
+  "$zoo" --bug "$bug" --seed "$seed" --shrink $record >scenario || true
   cat scenario
   lines=$(wc -l <scenario)
   command=$(sed -n 's/^replay: //p' scenario)
