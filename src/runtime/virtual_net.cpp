@@ -15,8 +15,6 @@ using State = IoResult::State;
 
 namespace {
 
-[[nodiscard]] std::size_t at(int side) { return static_cast<std::size_t>(side); }
-
 [[nodiscard]] bool matches(const Address& bound, const Address& asked) {
   const bool any = bound.family == Address::Family::tcp && (bound.host == "0.0.0.0" || bound.host == "::");
   return bound.family == asked.family && bound.port == asked.port && (any || bound.host == asked.host);

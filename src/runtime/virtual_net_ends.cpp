@@ -11,12 +11,6 @@ namespace hixl::runtime {
 
 using Kind = VirtualEvent::Kind;
 
-namespace {
-
-[[nodiscard]] std::size_t at(int side) { return static_cast<std::size_t>(side); }
-
-}  // namespace
-
 void VirtualNet::break_connection(Connection& connection) {
   connection.to[0].sink = connection.to[1].sink = true;
   const bool one_sided = agenda_.choices.chance(agenda_.plan.one_sided_per_mille);

@@ -73,6 +73,9 @@ struct VirtualNet::Connection {
   std::uint64_t listener = 0;
 };
 
+/// Of an end, as an index.
+[[nodiscard]] inline std::size_t at(int side) noexcept { return static_cast<std::size_t>(side); }
+
 /// Both ends of a connection have the same remote_text(), and no others: how things that are no part of it (a
 /// simulated card) find out what belongs together.
 [[nodiscard]] std::unique_ptr<Stream> make_virtual_stream(VirtualNet& net, std::uint64_t id, int side);
