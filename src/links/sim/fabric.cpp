@@ -195,6 +195,8 @@ void SimFabric::close(SimSeat& seat) {
 
 void SimFabric::leave(SimSeat& seat) {
   close(seat);
+  // The other end may have drawn a break of both after this one had closed.
+  std::erase_if(breaks_, [&](const auto& entry) { return entry.second == &seat; });
   if (seat.other != nullptr) seat.other->other = nullptr;
   for (auto& [id, transfer] : transfers_) {
     if (transfer.initiator == &seat) transfer.initiator = nullptr;
