@@ -37,6 +37,11 @@ wire::RejectReason PeerActor::judge(const wire::Hello& hello, wire::Reject& reje
   }
   if (hello.join != 0) {
     reject.session = session_;
+    // A session that we do not know: ours was accepted, and only the welcome that tells of it is still on the way.
+    const bool asked = std::any_of(links_.begin(), links_.end(), [&](const auto& one) {
+      return one->dial && one->dial->greeted() && one->dial->hello().target_incarnation == hello.incarnation;
+    });
+    if (hello.session > session_ && asked) return wire::RejectReason::duplicate_dial;
     if (!session_active_ || hello.session > session_) return wire::RejectReason::dead;
     if (hello.session < session_) return wire::RejectReason::old_session;
     if (stays(link)) return wire::RejectReason::duplicate_dial;

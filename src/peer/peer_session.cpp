@@ -215,6 +215,9 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
       }
       [[fallthrough]];  // it was asked for the session only
     case wire::RejectReason::old_session:
+      // Perhaps said before it had joined: it speaks in this session. If it has left since, its links end as well, and
+      // the next answer counts. Believing this one would end operations that it goes on executing.
+      if (session_active_ && (dial.hello().session != session_ || best_up() != nullptr)) break;
       joinable_ = false;
       session_ = std::max(session_, reject.session);
       if (session_active_) {
