@@ -62,11 +62,10 @@ void LinkActor::raise_generation(LinkGen generation) noexcept {
   generation_ = std::max(generation_, std::min(generation, std::numeric_limits<LinkGen>::max() - 1));
 }
 
-bool LinkActor::has_credit(std::uint64_t bytes) const noexcept {
+bool LinkActor::has_credit(std::uint64_t bytes, Bulk bulk) const noexcept {
   if (state_ != State::up || blocked_ || suspect_ || free_.empty() || !bucket_.open(loop_.now())) return false;
-  const bool small = bytes <= k_small_bytes;
   if (inflight_bytes_ + bytes > k_inflight_bytes_max) return false;
-  if (small) return true;
+  if (bulk == Bulk::no) return true;
   // One chunk may always be under way, and two where they are the largest.
   if (in_flight() < 2) return inflight_bytes_ == 0 || inflight_bytes_ < window();
   const bool many = attempts_.size() > 4 * std::size_t{k_small_reserve_attempts};
@@ -82,7 +81,8 @@ LinkActor::Attempt* LinkActor::free_attempt() noexcept {
 }
 
 links::Answer LinkActor::start(Operation& operation, const Chunk& chunk) {
-  if (!has_credit(chunk.bytes)) return links::Answer::busy;
+  const Bulk bulk = operation.small || chunk.word ? Bulk::no : Bulk::yes;
+  if (!has_credit(chunk.bytes, bulk)) return links::Answer::busy;
   Attempt* attempt = free_attempt();
   links::Post post;
   post.cookie = static_cast<std::uint64_t>(attempt - attempts_.data());

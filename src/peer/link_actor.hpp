@@ -35,6 +35,10 @@ class LinkActor;
 /// A question for a sign of life: its number.
 inline constexpr std::size_t k_ping_bytes = sizeof(std::uint64_t);
 
+/// What a chunk is part of. Bulk leaves some credit to those that are small, and keeps to the link's share and window,
+/// however small its chunks are.
+enum class Bulk : std::uint8_t { no, yes };
+
 enum class AttemptEnd : std::uint8_t {
   executed,      ///< the bytes are there
   refused,       ///< the target (or the region's state) said no
@@ -86,8 +90,8 @@ class LinkActor final : private links::LinkEvents {
   /// The peer knows a newer generation: the next dial starts above it.
   void raise_generation(LinkGen generation) noexcept;
 
-  /// Whether a chunk of that size may be posted now. Bulk leaves something to those who are small.
-  [[nodiscard]] bool has_credit(std::uint64_t bytes = 0) const noexcept;
+  /// Whether a chunk of that size may be posted now.
+  [[nodiscard]] bool has_credit(std::uint64_t bytes = 0, Bulk bulk = Bulk::no) const noexcept;
   /// Nothing more is posted on it: nothing that was posted gets anywhere.
   [[nodiscard]] bool suspect() const noexcept { return suspect_; }
   [[nodiscard]] bool on_probation() const noexcept { return up() && health_.on_probation(); }

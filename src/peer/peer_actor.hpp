@@ -151,6 +151,7 @@ class PeerActor final : private LinkActorEvents,
   void serve_connects();
   void on_connect_tick();
   void fail_connects(const Error& error);
+  [[nodiscard]] Error too_late(Stage stage) noexcept;
 
   // ---- operations (peer_transfer.cpp) ----
   void on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd end,
@@ -211,9 +212,10 @@ class PeerActor final : private LinkActorEvents,
   void warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds);
   /// What an attempt needs of its link.
   enum class Need : std::uint8_t { bytes, word, word_at_target };
-  /// The link, of these kinds, that an attempt on a region takes now; null: none that stands, or it has no credit.
+  /// The link that an attempt of an operation on a region takes now; null: none that stands, or it has no credit.
   /// `bytes`: of the chunk; of one that is still to be cut, at most.
-  [[nodiscard]] LinkActor* choose(RegionKey region, Need need, LinkSet kinds, std::uint64_t bytes) noexcept;
+  [[nodiscard]] LinkActor* choose(const Operation& operation, RegionKey region, Need need,
+                                  std::uint64_t bytes) noexcept;
   [[nodiscard]] bool unreachable_by(LinkSet kinds) const noexcept;
   [[nodiscard]] Error unreachable() const noexcept;
   void end_unreachable();
@@ -237,9 +239,11 @@ class PeerActor final : private LinkActorEvents,
   void on_link_control(LinkActor& link, const wire::FrameHeader& header, ConstBytes body) override;
   void on_link_attached(LinkActor& link, RegionKey key, const Result<void>& result) override;
   template <class Message>
-  bool send_message(wire::FrameType type, const Message& message);
+  [[nodiscard]] static std::vector<std::byte> encoded(const Message& message);
   template <class Message>
-  static bool send_on(LinkActor& link, wire::FrameType type, const Message& message);
+  bool send_message(wire::FrameType type, const Message& message) {
+    return send_control(type, encoded(message));
+  }
   void flush_control();
   void request_fences();
   void on_fence_request(const wire::FenceRequest& request);
@@ -380,21 +384,13 @@ class PeerActor final : private LinkActorEvents,
 };
 
 template <class Message>
-bool PeerActor::send_message(wire::FrameType type, const Message& message) {
+std::vector<std::byte> PeerActor::encoded(const Message& message) {
   std::vector<std::byte> buffer(wire::k_body_bytes_max);
   ByteWriter writer(buffer);
   encode(message, writer);
   HIXL_ASSERT(writer.ok());
-  return send_control(type, writer.written());
-}
-
-template <class Message>
-bool PeerActor::send_on(LinkActor& link, wire::FrameType type, const Message& message) {
-  std::vector<std::byte> buffer(wire::k_body_bytes_max);
-  ByteWriter writer(buffer);
-  encode(message, writer);
-  HIXL_ASSERT(writer.ok());
-  return link.send(type, writer.written());
+  buffer.resize(writer.size());
+  return buffer;
 }
 
 }  // namespace hixl::peer

@@ -37,11 +37,6 @@ void PeerActor::serve_connects() {
 
 void PeerActor::on_connect_tick() {
   const Instant now = services_.loop.now();
-  const bool stands = std::any_of(links_.begin(), links_.end(), [](const auto& link) { return link->up(); });
-  Error error = connect_error_;
-  if (error.code == ErrorCode::ok) error = Error(ErrorCode::deadline_exceeded);
-  error.detail.rank = rank_;
-  if (error.detail.stage == Stage::none) error.detail.stage = address_known_ ? Stage::connect : Stage::rendezvous;
   std::vector<ConnectWait> over;
   Instant next = k_never;
   std::erase_if(connects_, [&](const ConnectWait& wait) {
@@ -54,7 +49,17 @@ void PeerActor::on_connect_tick() {
   });
   if (next != k_never) services_.loop.start(connect_tick_, next);
   // Last, since the program may call us from there.
-  for (const ConnectWait& wait : over) wait.done(wait.context, stands ? Result<void>() : fail(error));
+  const Result<void> result = best_up() != nullptr ? Result<void>() : fail(too_late(Stage::connect));
+  for (const ConnectWait& wait : over) wait.done(wait.context, result);
+}
+
+/// Why something that needs a link has not come in its time: what keeps the links away, or nothing but the time.
+Error PeerActor::too_late(Stage stage) noexcept {
+  Error error = connect_error_;
+  if (best_up() != nullptr || error.code == ErrorCode::ok) error = Error(ErrorCode::deadline_exceeded);
+  error.detail.rank = rank_;
+  if (error.detail.stage == Stage::none) error.detail.stage = address_known_ ? stage : Stage::rendezvous;
+  return error;
 }
 
 void PeerActor::fail_connects(const Error& error) {

@@ -112,13 +112,13 @@ void PeerActor::request_fences() {
     if (!link->unresolved() && !(link->peer_unaware() && link->state() == LinkActor::State::down)) continue;
     waiting = true;
     const LinkGen generation = link->unresolved() ? link->unresolved_generation() : link->last_open();
-    const wire::FenceRequest request{.link_id = link->id(),
-                                     .link_gen = generation,
-                                     .reason = static_cast<std::uint16_t>(link->last_error.code),
-                                     .executed = link->executed_in(generation)};
+    const auto request = encoded(wire::FenceRequest{.link_id = link->id(),
+                                                    .link_gen = generation,
+                                                    .reason = static_cast<std::uint16_t>(link->last_error.code),
+                                                    .executed = link->executed_in(generation)});
     for (std::size_t i = 0; i < links_.size(); ++i) {
       LinkActor& carrier = *links_[++fence_turn_ % links_.size()];
-      if (!carrier.suspect() && send_on(carrier, wire::FrameType::fence_request, request)) break;
+      if (!carrier.suspect() && carrier.send(wire::FrameType::fence_request, request)) break;
     }
   }
   if (waiting) services_.loop.start_after(fence_tick_, services_.timing.fence_repeat);

@@ -107,13 +107,7 @@ void PeerActor::on_exchange_tick() {
     }
     waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
     match_exchanges();  // the next one may have been ready behind it
-    Error error = waiter.refused;
-    if (error.code == ErrorCode::ok) {
-      error = connect_error_;
-      if (best_up() != nullptr || error.code == ErrorCode::ok) error = Error(ErrorCode::deadline_exceeded);
-      error.detail.rank = rank_;
-      if (error.detail.stage == Stage::none) error.detail.stage = address_known_ ? Stage::exchange : Stage::rendezvous;
-    }
+    const Error error = waiter.refused.code != ErrorCode::ok ? waiter.refused : too_late(Stage::exchange);
     waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = fail(error), .regions = {}});
   }
   publish_unacknowledged();

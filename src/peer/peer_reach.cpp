@@ -136,7 +136,8 @@ bool PeerActor::takes(const LinkActor& link, bool mapped, MemoryKind kind, Need 
 
 /// Links of the best kind that stands share the work, or of all kinds, as the options say: of those with credit the one
 /// that would be done first. Whoever is suspected takes none; whoever is on probation only when nobody else stands.
-LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::uint64_t bytes) noexcept {
+LinkActor* PeerActor::choose(const Operation& operation, RegionKey region, Need need, std::uint64_t bytes) noexcept {
+  const Bulk bulk = operation.small || need != Need::bytes ? Bulk::no : Bulk::yes;
   LinkActor* chosen = nullptr;
   LinkActor* on_trial = nullptr;
   const links::LinkCaps* best = nullptr;
@@ -144,7 +145,7 @@ LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::ui
     const links::LinkCaps& caps = link->caps();
     const bool lesser = best != nullptr && caps.rank_of_choice != best->rank_of_choice;
     if (lesser && services_.pooling == Pooling::best_kind) break;  // links_ has the best first
-    if (!kinds.allows(caps.kind)) continue;
+    if (!operation.links.allows(caps.kind)) continue;
     const bool mapped = caps.needs_window && memory_.remotes.mapping(region) != nullptr;
     MemoryKind kind = MemoryKind::host;
     if (caps.host_memory_only) {
@@ -155,11 +156,11 @@ LinkActor* PeerActor::choose(RegionKey region, Need need, LinkSet kinds, std::ui
     if (!takes(*link, mapped, kind, need) || link->suspect()) continue;
     const std::uint64_t size = std::min<std::uint64_t>(bytes, caps.chunk_bytes);
     if (link->on_probation()) {
-      if (on_trial == nullptr && link->has_credit(size)) on_trial = link.get();
+      if (on_trial == nullptr && link->has_credit(size, bulk)) on_trial = link.get();
       continue;
     }
     if (best == nullptr) best = &caps;
-    if (link->has_credit(size) && (chosen == nullptr || link->backlog() < chosen->backlog())) chosen = link.get();
+    if (link->has_credit(size, bulk) && (chosen == nullptr || link->backlog() < chosen->backlog())) chosen = link.get();
   }
   return best != nullptr ? chosen : on_trial;
 }

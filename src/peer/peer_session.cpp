@@ -198,9 +198,11 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
         session_ = reject.session;
         joinable_ = true;
       } else {
-        // Nothing is wrong, and no other kind is called for, until that dial had its time.
+        // Nothing is wrong until that dial had its time; and without a session no other kind is called for.
         at_least = services_.timing.passive_delay;
-        for (const auto& other : links_) other->next_dial = services_.loop.now() + at_least;
+        if (!session_active_) {
+          for (const auto& other : links_) other->next_dial = services_.loop.now() + at_least;
+        }
       }
       break;
     case wire::RejectReason::old_generation:

@@ -89,8 +89,8 @@ bool PeerActor::post_returned() {
   for (std::size_t i = 0; i < returned_.size(); ++i) {
     const Returned item = returned_[i];
     if (item.due > now) continue;
-    LinkActor* link = choose(region_of(*item.operation, item.chunk), need_of(*item.operation, item.chunk),
-                             item.operation->links, item.chunk.bytes);
+    LinkActor* link = choose(*item.operation, region_of(*item.operation, item.chunk),
+                             need_of(*item.operation, item.chunk), item.chunk.bytes);
     if (link == nullptr || !number_atomic(*item.operation, *link)) continue;
     const auto place = returned_.begin() + static_cast<std::ptrdiff_t>(i);
     const auto after = returned_.erase(place);
@@ -114,7 +114,7 @@ std::uint64_t PeerActor::post_ready(Ready& ready) {
       return 1;
     }
     const std::uint64_t most = operation->small ? k_small_bytes : services_.chunk_bytes;
-    LinkActor* link = choose(operation->entries()[operation->cut.entry].region, Need::bytes, operation->links, most);
+    LinkActor* link = choose(*operation, operation->entries()[operation->cut.entry].region, Need::bytes, most);
     if (link == nullptr) {
       ready.list.push_back(*operation);
       continue;

@@ -167,7 +167,7 @@ TEST_CASE("bytes in flight are capped beside the number of attempts") {
   FakeLink& link = bench.up(1);
   std::uint64_t inflight = 0;
   constexpr std::uint64_t k_chunk = 1U << 20U;
-  while (bench.actor.has_credit(k_chunk)) {
+  while (bench.actor.has_credit(k_chunk, Bulk::yes)) {
     const Chunk chunk = cut_chunk(put.operation, k_chunk, 1);
     REQUIRE(bench.actor.start(put.operation, chunk) == Answer::posted);
     inflight += chunk.bytes;
@@ -176,11 +176,12 @@ TEST_CASE("bytes in flight are capped beside the number of attempts") {
   CHECK(inflight + k_chunk > k_inflight_bytes_max - k_small_reserve_bytes);
   // What is left is for small ones.
   Transfer small;
+  small.operation.small = true;
   CHECK(bench.actor.has_credit(k_small_bytes));
   CHECK(bench.actor.start(small.operation, cut_chunk(small.operation, 100, 1)) == Answer::posted);
   link.complete(link.posts.front().cookie);
   link.events.on_completions();
-  CHECK(bench.actor.has_credit(k_chunk));
+  CHECK(bench.actor.has_credit(k_chunk, Bulk::yes));
 }
 
 TEST_CASE("a chunk that is done at once ends inside start()") {

@@ -192,6 +192,30 @@ TEST_CASE("a link that came back is on probation, then gets its share by and by"
   CHECK(world.world.now() - proved >= milliseconds(2900));
 }
 
+TEST_CASE("bulk keeps to a link's share, however small its chunks are; the sibling takes the rest") {
+  PeerWorld world(18, 2, false, 0, {.tcp_links = 2});
+  settle_links(world, 2);
+  while (row(world[0], 1, 0).failures + row(world[0], 1, 1).failures == 0) {
+    world.world.reset(world[0].port, world[1].port, runtime::VirtualWorld::Which::one);
+    world.world.run_for(milliseconds(10));
+  }
+  const std::uint32_t back = row(world[0], 1, 0).failures > 0 ? 0 : 1;
+  REQUIRE(world.run([&] { return row(world[0], 1, back).up && row(world[0], 1, back).share == 10; }));
+  std::vector<Job*> jobs;
+  for (int i = 0; i < 20; ++i) jobs.push_back(&world[0].put(world[1], 0, k_whole));
+  std::uint64_t most_back = 0, most_other = 0;
+  REQUIRE(world.run([&] {
+    most_back = std::max(most_back, row(world[0], 1, back).bytes_in_flight);
+    most_other = std::max(most_other, row(world[0], 1, 1 - back).bytes_in_flight);
+    return std::all_of(jobs.begin(), jobs.end(), [](const Job* job) { return job->ended(); });
+  }));
+  REQUIRE(row(world[0], 1, back).share == 10);
+  // A tenth of what a link may have at all, and the chunk (64 KiB here) that goes over that.
+  CHECK(most_back <= k_inflight_bytes_max / 10 + (64U << 10U));
+  CHECK(most_back > 0);
+  CHECK(most_other > 2 * most_back);
+}
+
 TEST_CASE("small operations go before large ones that are under way") {
   PeerWorld world(15, 2, false, 0, {.tcp_links = 1, .max_bandwidth = {100'000'000}});
   settle_links(world, 1);
