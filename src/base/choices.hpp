@@ -29,10 +29,7 @@ class Choices {
 
   std::uint64_t next() noexcept { return source_ == nullptr ? random_.next() : source_->next(); }
   /// In [0, bound); bound > 0.
-  std::uint64_t below(std::uint64_t bound) noexcept {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64U);
-  }
+  std::uint64_t below(std::uint64_t bound) noexcept { return scaled(next(), bound); }
   /// In [low, high].
   std::uint64_t between(std::uint64_t low, std::uint64_t high) noexcept { return low + below(high - low + 1); }
   /// True `per_mille` times in a thousand.

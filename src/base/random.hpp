@@ -7,6 +7,12 @@
 
 namespace hixl {
 
+/// A draw as a number in [0, bound); bound > 0. The bias of the multiplication is below 2^-32 for the bounds used here.
+[[nodiscard]] constexpr std::uint64_t scaled(std::uint64_t draw, std::uint64_t bound) noexcept {
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((static_cast<Wide>(draw) * bound) >> 64U);
+}
+
 class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
@@ -17,11 +23,8 @@ class Random {
     z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
     return z ^ (z >> 31U);
   }
-  /// In [0, bound); bound > 0. The bias of the multiplication is below 2^-32 for the bounds used here.
-  std::uint64_t below(std::uint64_t bound) noexcept {
-    __extension__ using Wide = unsigned __int128;
-    return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64U);
-  }
+  /// In [0, bound); bound > 0.
+  std::uint64_t below(std::uint64_t bound) noexcept { return scaled(next(), bound); }
   /// In [low, high].
   std::uint64_t between(std::uint64_t low, std::uint64_t high) noexcept { return low + below(high - low + 1); }
   /// True `per_mille` times in a thousand.

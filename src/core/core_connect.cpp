@@ -43,10 +43,7 @@ Result<void> Core::prewarm(std::span<const Rank> with, Timeout timeout, Done don
        stopped] {
         if (stop_stage_ >= StopStage::closing) return Entered::end(entered, fail(stopped));
         // One more, so that the end comes after the start; owned by its last answer.
-        auto* const all = new PrewarmCall{
-            .missing = ranks.size() + 1,
-            .end = [](void* at, const Result<void>& result) { Entered::end(static_cast<Entered*>(at), result); },
-            .entered = entered};
+        auto* const all = new PrewarmCall{.missing = ranks.size() + 1, .end = Entered::end, .entered = entered};
         for (const Rank rank : ranks) {
           if (rank == options_.rank) {
             all->one({});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LinkActor's watch over its own link: probation, stalls, and what it may have in flight.
-#include <array>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "peer/link_actor.hpp"
@@ -71,13 +71,13 @@ void LinkActor::on_pong(ConstBytes body) {
 
 void LinkActor::ping(std::size_t bytes) {
   if (state_ != State::up || ping_open_) return;
-  std::array<std::byte, wire::k_body_bytes_max> body{};
+  std::vector<std::byte> body(bytes);
   const std::uint64_t number = pings_ + 1;
   ByteWriter writer(body);
   writer.put(number);
   // Bytes that differ by their place, so that a mix-up on the way shows.
   for (std::size_t i = sizeof(number); i < bytes; ++i) body[i] = static_cast<std::byte>(i * 31 + number);
-  if (!link_->send(wire::FrameType::ping, std::span(body).first(bytes))) {
+  if (!link_->send(wire::FrameType::ping, body)) {
     watch();  // no room now; asked for again by the watch
     return;
   }
