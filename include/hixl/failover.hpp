@@ -22,7 +22,7 @@ enum class Pooling : std::uint8_t {
 enum class Degrade : std::uint8_t {
   next_link,  ///< any link that its operation allows, with the count begun anew
   tcp,        ///< the whole operation by tcp alone from now on, the count begun anew; where tcp is not allowed: fail
-  fail,       ///< the operation ends with the link's error
+  fail,       ///< the operation ends with RETRIES_EXHAUSTED, whose details are those of the link's error
 };
 
 /// A piece of an operation under which links broke once more than the policy retries.
@@ -30,7 +30,7 @@ struct FailedPiece {
   Rank rank = k_no_rank;
   LinkKind kind = LinkKind::tcp;  ///< of the link that broke last
   std::uint16_t link = 0;         ///< as LinkInfo::id
-  std::uint32_t attempts = 0;     ///< of this piece, all of them
+  std::uint32_t attempts = 0;     ///< of this piece, all of them; counted up to 255
   std::uint64_t bytes = 0;        ///< of the piece
   std::uint64_t user_data = 0;    ///< OpOptions::user_data
   Error error{};                  ///< why the link broke

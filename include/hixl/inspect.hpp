@@ -40,8 +40,8 @@ struct LinkInfo {
   std::uint64_t bytes_in = 0;
   std::uint32_t in_flight = 0;  ///< chunks posted whose end is not known
   std::uint64_t bytes_in_flight = 0;
-  std::chrono::nanoseconds busy{0};        ///< time in which something was in flight
-  std::uint64_t rate = 0;                  ///< bytes a second while busy, over about the last second
+  std::chrono::nanoseconds busy{0};  ///< time in which something was in flight
+  std::uint64_t rate = 0;            ///< bytes a second while busy, over its last few tenths of a second; 0: not known
   std::chrono::nanoseconds round_trip{0};  ///< of probes and signs of life, smoothed; 0: not known
   std::uint32_t share = 100;               ///< percent of its credit that it is given; less after a failure
   std::uint64_t given_back = 0;            ///< chunks that it had taken and another attempt had to carry

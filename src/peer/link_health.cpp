@@ -71,7 +71,7 @@ Duration LinkHealth::backoff(Instant now, const Timing& timing, Random& random, 
   const Duration longest = std::min<Duration>(timing.backoff * (1U << in_a_row_), timing.backoff_cap);
   Duration wait{static_cast<std::int64_t>(random.below(static_cast<std::uint64_t>(longest.count()) + 1))};
   if (held_ && penalty(now) < k_penalty) held_ = false;
-  // Looked at again after the cap: nobody else may stand by then.
+  // Looked at again after that: nobody else may stand by then.
   if (held_ && spare) wait = std::max<Duration>(wait, timing.backoff_cap / 2);
   return wait;
 }
