@@ -2,13 +2,11 @@
 //
 // Networks that fail under ranks: an interface that goes down in the middle of a stream, a route that swallows, a port
 // that is blocked while all others work, a cable that is slow. In network namespaces, one a host; needs root.
-#include <fstream>
-#include <sstream>
-
 #include <doctest/doctest.h>
 
 #include "../process/home.hpp"
 #include "../process/hosts.hpp"
+#include "cable.hpp"
 #include "stream.hpp"
 
 using namespace hixl;
@@ -21,21 +19,6 @@ constexpr std::size_t k_region = 16U << 20U;
 /// Blocks of a stream that lasts: 20 MB at 25 MB/s.
 constexpr std::uint64_t k_blocks = 320;
 
-/// What an interface of the process' network has sent so far.
-std::uint64_t sent_by(const Child& rank, const std::string& interface) {
-  std::ifstream file("/proc/" + std::to_string(rank.pid()) + "/net/dev");
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream fields(line);
-    std::string name;
-    fields >> name;
-    if (name != interface + ":") continue;
-    std::uint64_t number = 0;
-    for (int i = 0; i < 9; ++i) fields >> number;
-    return number;
-  }
-  return 0;
-}
-
 /// Two hosts and a cable that carries 25 MB/s, so that what happens in the middle of a stream really does.
 class Cabled {
  public:
@@ -43,15 +26,6 @@ class Cabled {
     left.connect(right, "v0");
     left.run("ip address add 10.77.1.1/24 dev v0");
     right.run("ip address add 10.77.1.2/24 dev v0");
-  }
-  /// False: the rate of a cable cannot be set here.
-  [[nodiscard]] static bool can_be_slow() {
-    Child probe("/usr/bin/unshare", {"-n", "/bin/sh", "-c",
-                                     "ip link add name hx0 type veth peer name hx1 && "
-                                     "tc qdisc add dev hx0 root tbf rate 200mbit burst 64k latency 50ms"});
-    if (probe.wait() == 0) return true;
-    MESSAGE("skipped: no token bucket filter here: " << probe.log());
-    return false;
   }
   void slow_down(const char* rate) {
     for (const Host* host : {&left, &right}) {
@@ -78,25 +52,18 @@ class Cabled {
   std::unique_ptr<Child> b;
 };
 
-std::string stream_words(const char* verb, Rank rank, std::uint64_t first, std::uint64_t blocks) {
-  return std::string(verb) + " " + std::to_string(rank) + " 0 " + std::to_string(k_block) + " " +
-         std::to_string(blocks) + " " + std::to_string(first);
-}
-
 /// A stream from `a` to `b` begins, and is well under way.
 void begin_stream(Cabled& net, std::uint64_t first) {
   const std::uint64_t before = sent_by(*net.a, "v0");
-  net.b->tell(stream_words("drain", 0, first, k_blocks));
-  net.a->tell(stream_words("pour", 1, first, k_blocks));
+  net.b->tell(stream_words("drain", 0, {.bytes = k_block, .first = first, .count = k_blocks}));
+  net.a->tell(stream_words("pour", 1, {.bytes = k_block, .first = first, .count = k_blocks}));
   REQUIRE(eventually([&] { return sent_by(*net.a, "v0") > before + 3'000'000; }));
 }
-
-bool prepared() { return permitted() && Cabled::can_be_slow(); }
 
 }  // namespace
 
 TEST_CASE("an interface that is down for a moment in the middle of a stream: every block comes, nothing fails") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   Cabled net;
   net.slow_down("200mbit");
   net.start_ranks(30'000);
@@ -115,7 +82,7 @@ TEST_CASE("an interface that is down for a moment in the middle of a stream: eve
 TEST_CASE(
     "S20 P3 a network that is silent for longer than the lease: PEER_LOST at both ends, and all is well again after "
     "it") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   // How it goes silent, and how it comes back, at the left host.
   const std::pair<const char*, const char*> ways[] = {
       {"ip link set v0 down", "ip link set v0 up"},
@@ -147,7 +114,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a route that swallows for a while, with time for it: the operation waits and ends well") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   Cabled net;
   net.slow_down("200mbit");
   net.start_ranks(30'000);
@@ -168,7 +135,7 @@ TEST_CASE("a route that swallows for a while, with time for it: the operation wa
 TEST_CASE(
     "S27 S68 the store is reached and the data port is blocked: the error names address and port; unblocked, they "
     "meet") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   Cabled net;
   net.start_ranks(30'000, 300);
   REQUIRE(net.a->ask("lost") == "0");
@@ -191,7 +158,7 @@ TEST_CASE(
 }
 
 TEST_CASE("P42 a cable that is slow: a put that takes several leases ends well, since it goes on all the time") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   Cabled net;
   net.start_ranks(1'000);
   require_meeting(*net.a, 0, *net.b, 1);
@@ -203,7 +170,7 @@ TEST_CASE("P42 a cable that is slow: a put that takes several leases ends well, 
 }
 
 TEST_CASE("S51 a hundred meetings at once over 10 Mbit/s: nobody is taken for dead") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   constexpr Rank k_side = 10;
   Cabled net;
   net.slow_down("10mbit");

@@ -3,15 +3,13 @@
 // Two hosts with two cables between them ("NICs"), one tcp link over each: one goes down in the middle of a stream,
 // silently or with its interface; both do; one flaps. Every block comes whole and in order, nothing fails, the link
 // table says what happened, and what came back takes its share again.
-#include <fstream>
-#include <sstream>
-
 #include <nlohmann/json.hpp>
 
 #include <doctest/doctest.h>
 
 #include "../process/home.hpp"
 #include "../process/hosts.hpp"
+#include "cable.hpp"
 #include "stream.hpp"
 
 using namespace hixl;
@@ -71,7 +69,7 @@ class TwoNics {
     for (const Row& row : table(rank)) count += row.state == "UP" || row.state == "DEGRADED" ? 1 : 0;
     return count;
   }
-  /// A link that was dialled in vain three times is dialled every 15 to 30 s only: twice the usual patience.
+  /// The wait between dials doubles while they are in vain, up to 30 s: twice the usual patience.
   void require_both_back() {
     const auto back = [&] { return up(*a) == 2 && up(*b) == 2; };
     const bool are_back = eventually(back) || eventually(back);
@@ -79,13 +77,9 @@ class TwoNics {
   }
   /// From `a` to `b`, well under way.
   void begin_stream() {
-    const auto words = [&](const char* verb, int to) {
-      return std::string(verb) + " " + std::to_string(to) + " 0 " + std::to_string(k_block) + " " +
-             std::to_string(k_blocks) + " " + std::to_string(next_);
-    };
     const std::uint64_t before = sent("n0") + sent("n1");
-    b->tell(words("drain", 0));
-    a->tell(words("pour", 1));
+    b->tell(stream_words("drain", 0, {.bytes = k_block, .first = next_, .count = k_blocks}));
+    a->tell(stream_words("pour", 1, {.bytes = k_block, .first = next_, .count = k_blocks}));
     next_ += k_blocks;
     REQUIRE(eventually([&] { return sent("n0") + sent("n1") > before + 4'000'000; }));
   }
@@ -98,19 +92,7 @@ class TwoNics {
     CHECK(b->ask("lost") == "0");
   }
   /// What the left host has sent by a cable.
-  std::uint64_t sent(const std::string& interface) const {
-    std::ifstream file("/proc/" + std::to_string(a->pid()) + "/net/dev");
-    for (std::string line; std::getline(file, line);) {
-      std::istringstream fields(line);
-      std::string name;
-      fields >> name;
-      if (name != interface + ":") continue;
-      std::uint64_t number = 0;
-      for (int i = 0; i < 9; ++i) fields >> number;
-      return number;
-    }
-    return 0;
-  }
+  std::uint64_t sent(const std::string& interface) const { return sent_by(*a, interface); }
 
   const Host left;
   const Host right;
@@ -121,21 +103,11 @@ class TwoNics {
   std::uint64_t next_ = 1;
 };
 
-bool prepared() {
-  if (!permitted()) return false;
-  Child probe("/usr/bin/unshare", {"-n", "/bin/sh", "-c",
-                                   "ip link add name hx0 type veth peer name hx1 && "
-                                   "tc qdisc add dev hx0 root tbf rate 200mbit burst 64k latency 50ms"});
-  if (probe.wait() == 0) return true;
-  MESSAGE("skipped: no token bucket filter here: " << probe.log());
-  return false;
-}
-
 }  // namespace
 
 TEST_CASE(
     "P38 P41 S58 one of two NICs goes down in the middle of a stream, and takes its share again when it is back") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   const std::pair<const char*, const char*> ways[] = {
       {"ip link set n0 down", "ip link set n0 up"},
       {"ip route add blackhole 10.77.1.2/32", "ip route del blackhole 10.77.1.2/32"},
@@ -170,7 +142,7 @@ TEST_CASE(
 
 TEST_CASE(
     "H9 both NICs go down in the middle of a stream, one while the other is being recovered from, and come back") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   TwoNics net;
   net.begin_stream();
   net.left.run("ip link set n0 down");
@@ -183,7 +155,7 @@ TEST_CASE(
 }
 
 TEST_CASE("P37 one of two NICs flaps under a stream: no block is lost") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   TwoNics net;
   for (int round = 0; round < 3; ++round) {
     net.begin_stream();
@@ -198,7 +170,7 @@ TEST_CASE("P37 one of two NICs flaps under a stream: no block is lost") {
 
 TEST_CASE(
     "S58 a NIC that is away for long, and is dialled in vain again and again, is back soon after it can be reached") {
-  if (!prepared()) return;
+  if (!cables_can_be_slow()) return;
   TwoNics net;
   net.begin_stream();
   net.left.run("ip link set n0 down");
