@@ -56,7 +56,7 @@ std::optional<RegionInfo> RegionTable::Impl::snapshot(std::uint32_t id) const no
                         .window_id = slot.window_id.load(),
                         .window_offset = slot.window_offset.load(),
                         .device = slot.device.load(),
-                        .owned = slot.home_id.load() != 0,
+                        .owned = slot.owned.load(),
                         .writable = slot.writable.load()};
   if (slot.life.load(std::memory_order_relaxed) != life) return std::nullopt;
   return info;
@@ -103,18 +103,36 @@ Result<Pin> RegionTable::pin(const void* data, std::uint64_t length, Rights need
   return impl_->refuse(address, length);
 }
 
+/// Asked for each frame of a peer: looks at one cache line, and thinks of an error only when there is one.
 Result<RegionTable::Place> RegionTable::check(RegionKey key, const Token& token, std::uint64_t offset,
                                               std::uint64_t length, Rights need) const noexcept {
-  const auto info = impl_->snapshot(key.id);
-  // Asked twice for each frame of a peer: an error is only thought of when there is one.
-  const bool current = info && (info->key == key || HIXL_PLANTED(generation_unchecked));
-  const bool admitted = current && (token == info->token || HIXL_PLANTED(token_unchecked));
-  if (admitted && includes(info->rights, need) && offset <= info->size && length <= info->size - offset) {
-    return Place{info->data + offset, info->device, info->owned};
-  }
+  if (!stands(key)) return impl_->deny(key, token, offset, length, need);
+  const Slot& slot = impl_->slots[key.id];
+  const std::uint64_t size = slot.size.load();
+  const Token wanted{slot.token_high.load(), slot.token_low.load()};
+  const bool admitted = (token == wanted || HIXL_PLANTED(token_unchecked)) && includes(slot.rights.load(), need) &&
+                        offset <= size && length <= size - offset;
+  const Place place{slot.data.load() + (admitted ? offset : 0), slot.device.load(), slot.owned.load()};
+  // As in snapshot(): closed meanwhile, the fields may be another life's.
+  if (!admitted || !stands(key)) return impl_->deny(key, token, offset, length, need);
+  return place;
+}
+
+bool RegionTable::stands(RegionKey key) const noexcept {
+  if (key.id >= impl_->regions_max) return false;
+  const std::uint64_t life = impl_->slots[key.id].life.load(std::memory_order_acquire);
+  return life == life_of(key.generation, State::open) ||
+         (HIXL_PLANTED(generation_unchecked) && state_of(life) == State::open);
+}
+
+/// Why check() lets nobody in.
+tl::unexpected<Error> RegionTable::Impl::deny(RegionKey key, const Token& token, std::uint64_t offset,
+                                              std::uint64_t length, Rights need) const noexcept {
   ErrorDetail detail{.stage = Stage::remote_check, .length = length};
+  const auto info = snapshot(key.id);
+  const bool current = info && (info->key == key || HIXL_PLANTED(generation_unchecked));
   if (!current) return fail(ErrorCode::stale, detail);
-  if (!admitted) return fail(ErrorCode::access_denied, detail);  // a stranger learns nothing more
+  if (token != info->token) return fail(ErrorCode::access_denied, detail);  // a stranger learns nothing more
   detail.address = number(info->data) + offset;
   detail.nearest_base = number(info->data);
   detail.nearest_length = info->size;
@@ -203,7 +221,7 @@ RegionTable::Piece RegionTable::look(std::uint32_t from, std::uint32_t ids) cons
                  .window_id = slot.window_id.load(),
                  .window_offset = slot.window_offset.load(),
                  .device = slot.device.load(),
-                 .owned = slot.home_id.load() != 0,
+                 .owned = slot.owned.load(),
                  .writable = slot.writable.load(),
                  .page_bytes = story.page_bytes,
                  .spilled_bytes = story.spilled_bytes,

@@ -104,7 +104,7 @@ class RegionTable {
   /// Whether a byte of the range lies in device memory of this table. Cheap without any.
   [[nodiscard]] bool on_device(const void* data, std::uint64_t length) const;
   /// Checks an access that a peer asks for: STALE (other generation), ACCESS_DENIED (token or rights), OUT_OF_RANGE (no
-  /// arithmetic wrap), else the place. Valid until the caller's turn ends; ask again before each touch.
+  /// arithmetic wrap), else the place. Valid until the caller's turn ends; check() or stands() before each touch.
   struct Place {
     std::byte* data;
     Device* device;
@@ -112,6 +112,9 @@ class RegionTable {
   };
   [[nodiscard]] Result<Place> check(RegionKey key, const Token& token, std::uint64_t offset, std::uint64_t length,
                                     Rights need) const noexcept;
+  /// Asking again, once check() has let an access in: true while its region is open, and then every word of the answer
+  /// still holds, since nothing about an open life changes. Costs one load.
+  [[nodiscard]] bool stands(RegionKey key) const noexcept;
   /// Same checks as pin(), for a program that asks about its own memory. length 0: any region that holds the address.
   [[nodiscard]] Result<RegionInfo> find(const void* data, std::uint64_t length) const;
   /// STALE unless this life is open.

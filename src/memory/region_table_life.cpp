@@ -182,6 +182,7 @@ RegionInfo RegionTable::Impl::open(std::uint32_t id, RegionInfo info, std::uint3
   info.owned = home_id != 0;
   slot.window_id.store(info.window_id);
   slot.home_id.store(home_id);
+  slot.owned.store(info.owned);
   slot.writable.store(info.writable);
   slot.references = 1;
   slot.held = false;

@@ -58,6 +58,7 @@ struct alignas(64) Slot {
   Cell<Rights> rights;
   Cell<std::uint32_t> tag;
   Cell<bool> writable;
+  Cell<bool> owned;  // by RegionWindows: home_id is not 0
   // Counts over all lives: a thread that comes too late may count itself in the next one for a moment.
   alignas(64) std::atomic<std::uint64_t> pins;
   Word window_offset;
@@ -89,6 +90,8 @@ struct RegionTable::Impl {
   // Any thread.
   [[nodiscard]] std::optional<RegionInfo> snapshot(std::uint32_t id) const noexcept;
   [[nodiscard]] tl::unexpected<Error> refuse(std::uint64_t address, std::uint64_t length) const noexcept;
+  [[nodiscard]] tl::unexpected<Error> deny(RegionKey key, const Token& token, std::uint64_t offset,
+                                           std::uint64_t length, Rights need) const noexcept;
   // Under the lock.
   [[nodiscard]] std::optional<std::uint32_t> same_again(const RegionInfo& wanted) const noexcept;
   [[nodiscard]] std::optional<std::uint32_t> take_slot();

@@ -44,7 +44,7 @@ Result<Target::Places> Target::check(const wire::Access& access, Rights need) co
       return fail(ErrorCode::memory_unmapped,
                   {.address = reinterpret_cast<std::uint64_t>(place->data), .length = segment.bytes});
     }
-    places.data[i] = place->data;
+    places.base = place->data - segment.offset;
     if (!place->device->caps().cpu_addressable) places.device = place->device;
   }
   return places;
@@ -60,7 +60,7 @@ Result<void> Target::on_write_start(const wire::FrameHeader& header, ConstBytes 
   writing_.open = true;
   writing_.seq = header.link_seq;
   writing_.cursor = {};
-  writing_.device = places ? places->device : nullptr;
+  writing_.places = places ? *places : Places{};
   writing_.torn = false;
   writing_.verdict = places ? Result<void>() : Result<void>(fail(places.error()));
   if (places && HIXL_PLANTED(write_acknowledged_at_start)) sequencer_.executed(writing_.seq, true);
@@ -71,6 +71,8 @@ Result<std::size_t> Target::write_target(std::span<iovec> out) {
   HIXL_ASSERT(writing_.open);
   if (!writing_.verdict) return 0;
   const wire::Access& access = writing_.access;
+  // Closed in the middle of the frame: part of it is there, so it can be neither executed nor refused.
+  if (!regions_.stands(access.region)) return broken(ErrorCode::link_failed);
   std::size_t count = 0;
   std::size_t staged_bytes = 0;
   SegmentCursor at = writing_.cursor;
@@ -78,13 +80,10 @@ Result<std::size_t> Target::write_target(std::span<iovec> out) {
     const wire::WireSegment& segment = access.segments[at.index];
     const std::uint32_t bytes = segment.bytes - at.done;
     if (bytes == 0) continue;
-    const auto place = regions_.check(access.region, access.token, segment.offset + at.done, bytes, Rights::write);
-    // Closed in the middle of the frame: part of it is there, so it can be neither executed nor refused.
-    if (!place) return broken(ErrorCode::link_failed);
-    if (writing_.device != nullptr) {
+    if (writing_.places.device != nullptr) {
       staged_bytes += bytes;
     } else {
-      out[count++] = {place->data, bytes};
+      out[count++] = {writing_.places.of(segment) + at.done, bytes};
     }
   }
   if (staged_bytes == 0) return count;
@@ -94,24 +93,23 @@ Result<std::size_t> Target::write_target(std::span<iovec> out) {
   return 1;
 }
 
-/// What has been read into the staging buffer goes to the device, each part checked again.
-Result<void> Target::deliver(std::size_t bytes) {
+/// What has been read into the staging buffer goes to the device, if the region still stands; false if not.
+bool Target::deliver(std::size_t bytes) {
   const wire::Access& access = writing_.access;
   for (SegmentCursor at = writing_.cursor; bytes != 0; at = {at.index + 1, 0}) {
     const wire::WireSegment& segment = access.segments[at.index];
     const std::size_t part = std::min<std::size_t>(bytes, segment.bytes - at.done);
     bytes -= part;
     if (part == 0) continue;
-    const auto place = regions_.check(access.region, access.token, segment.offset + at.done, part, Rights::write);
-    if (!place) return fail(place.error());
-    staging_.deliver(*place->device, place->data, part);
+    if (!regions_.stands(access.region)) return false;
+    staging_.deliver(*writing_.places.device, writing_.places.of(segment) + at.done, part);
   }
-  return {};
+  return true;
 }
 
 void Target::on_write_bytes(std::size_t bytes) {
   if (!writing_.verdict) return;
-  if (writing_.device != nullptr && !deliver(bytes)) writing_.torn = true;
+  if (writing_.places.device != nullptr && !deliver(bytes)) writing_.torn = true;
   const std::span<const wire::WireSegment> segments(writing_.access.segments.data(), writing_.access.segment_count);
   writing_.cursor.advance(segments, bytes);
 }
@@ -132,12 +130,12 @@ Result<void> Target::on_write_corrupt(const wire::PayloadPiece& piece, Error& to
   const SegmentCursor at = find_piece(segments, piece.offset);
   const std::uint64_t offset = segments[at.index].offset + at.done;
   const std::uint64_t bytes = std::min<std::uint64_t>(piece.bytes, segments[at.index].bytes - at.done);
-  const auto place = regions_.check(writing_.access.region, writing_.access.token, offset, bytes, Rights::write);
-  if (!place) return broken(ErrorCode::link_failed);  // closed since its last byte came: as in write_target()
+  // Closed since its last byte came: as in write_target().
+  if (!regions_.stands(writing_.access.region)) return broken(ErrorCode::link_failed);
   told = Error(ErrorCode::payload_corrupt, {.rank = identity_.rank,
                                             .link = identity_.link_id,
                                             .stage = Stage::transfer,
-                                            .address = reinterpret_cast<std::uint64_t>(place->data),
+                                            .address = reinterpret_cast<std::uint64_t>(writing_.places.base + offset),
                                             .length = bytes,
                                             .limit = offset});
   return refuse(writing_.seq, told);
@@ -163,7 +161,8 @@ Result<void> Target::on_read(const wire::FrameHeader& header, ConstBytes body) {
   std::array<iovec, wire::k_segments_max> pieces;
   std::size_t count = 0;
   for (std::uint32_t i = 0; i < read.access.segment_count; ++i) {
-    if (read.access.segments[i].bytes != 0) pieces[count++] = {places->data[i], read.access.segments[i].bytes};
+    const wire::WireSegment& segment = read.access.segments[i];
+    if (segment.bytes != 0) pieces[count++] = {places->of(segment), segment.bytes};
   }
   if (const Result<void> sent = answer(read, std::span<const iovec>(pieces).first(count), nullptr); !sent) return sent;
   sequencer_.executed(read.seq, true);
@@ -197,8 +196,8 @@ Result<void> Target::answer_staged(const Read& read, const Places& places) {
   if (buffer == nullptr) return wait(read);
   if (buffer->pages.size() < bytes) return send_nack(read.seq, Error(ErrorCode::no_memory, {.length = bytes}));
   for (std::uint32_t i = 0; i < read.access.segment_count; ++i) {
-    const std::uint32_t part = read.access.segments[i].bytes;
-    if (part != 0) staging_.fetch(*buffer, *places.device, places.data[i], part);
+    const wire::WireSegment& segment = read.access.segments[i];
+    if (segment.bytes != 0) staging_.fetch(*buffer, *places.device, places.of(segment), segment.bytes);
   }
   const iovec piece{buffer->pages.data(), bytes};
   return answer(read, std::span(&piece, 1), buffer);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Target: carries out the peer's writes, reads, signals and atomics on a tcp link. Each is checked whole before its
-// first byte, and each piece again in the turn in which it is touched. A refusal is a nack; an error given back here
-// means that the link must end.
+// first byte. Before each further piece of a write, in the turn that touches it, it is asked whether the region still
+// stands, which is all that can have changed. A refusal is a nack; an error given back here means that the link must
+// end.
 //
 // Loop-bound. No call delivers an event.
 #pragma once
@@ -48,9 +49,11 @@ class Target {
   [[nodiscard]] bool touches(RegionKey key) const noexcept;
 
  private:
+  /// Where the segments of an access are.
   struct Places {
-    std::array<std::byte*, wire::k_segments_max> data;
-    memory::Device* device = nullptr;  ///< theirs when no socket can use their memory, else null
+    std::byte* base = nullptr;         ///< of their region
+    memory::Device* device = nullptr;  ///< the region's when no socket can use its memory, else null
+    [[nodiscard]] std::byte* of(const wire::WireSegment& segment) const noexcept { return base + segment.offset; }
   };
   /// All segments, whole.
   [[nodiscard]] Result<Places> check(const wire::Access& access, Rights need) const;
@@ -65,7 +68,7 @@ class Target {
   [[nodiscard]] Result<void> answer(const Read& read, std::span<const iovec> pieces, Staging::Outgoing* staged);
   [[nodiscard]] Result<void> wait(const Read& read);
   [[nodiscard]] Result<void> answer_staged(const Read& read, const Places& places);
-  [[nodiscard]] Result<void> deliver(std::size_t bytes);
+  [[nodiscard]] bool deliver(std::size_t bytes);
   [[nodiscard]] Result<void> refuse(LinkSeq seq, const Error& error);
   [[nodiscard]] Result<void> send_nack(LinkSeq seq, const Error& error);
   [[nodiscard]] tl::unexpected<Error> broken(ErrorCode code) const;
@@ -84,8 +87,8 @@ class Target {
     LinkSeq seq = 0;
     wire::Access access;
     SegmentCursor cursor;
-    memory::Device* device = nullptr;  ///< Places::device
-    bool torn = false;                 ///< the region ended between two pieces
+    Places places;      ///< to be touched only while the region stands
+    bool torn = false;  ///< the region ended between two pieces
     Result<void> verdict{};
   } writing_;
   struct ReadAnswer {

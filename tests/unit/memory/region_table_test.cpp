@@ -251,6 +251,29 @@ TEST_CASE("region table: what a peer may touch") {
   CHECK(code(key, token, 0, 8, Rights::read) == ErrorCode::stale);
 }
 
+TEST_CASE("region table: an access that was let in stands as long as its region is open, and never in a later life") {
+  auto table = make_table();
+  std::byte memory[100];
+  const auto first = table->add(memory, 100, {});
+  REQUIRE(first.has_value());
+  CHECK(table->stands(first->key));
+  CHECK_FALSE(table->stands({first->key.id, first->key.generation + 1}));
+  CHECK_FALSE(table->stands({first->key.id, 0}));
+  CHECK_FALSE(table->stands({first->key.id + 1, 0}));  // a slot that was never used
+  CHECK_FALSE(table->stands({0xffffffff, 1}));
+  REQUIRE(table->add(memory, 100, {})->key == first->key);  // the same region once more
+  REQUIRE_FALSE(table->close(first->key).value());
+  CHECK(table->stands(first->key));
+  REQUIRE(table->close(first->key).value());
+  CHECK_FALSE(table->stands(first->key));
+  table->retire(first->key, false);
+  CHECK_FALSE(table->stands(first->key));
+  const auto second = table->add(memory, 100, {});
+  REQUIRE(second->key.id == first->key.id);
+  CHECK(table->stands(second->key));
+  CHECK_FALSE(table->stands(first->key));
+}
+
 TEST_CASE("region table: look-ups allocate nothing") {
   auto table = make_table();
   std::byte memory[64];
@@ -263,6 +286,7 @@ TEST_CASE("region table: look-ups allocate nothing") {
     fine = fine && table->pin(memory, 64).has_value() && !table->pin(memory, 65).has_value();
     fine = fine && table->check(region->key, region->token, 0, 64, Rights::write).has_value();
     fine = fine && !table->check(region->key, region->token, 0, 65, Rights::write).has_value();
+    fine = fine && table->stands(region->key);
     fine = fine && table->find(memory, 1).has_value() && table->info(region->key).has_value();
     fine = fine && remote.resolve({.rank = 1, .address = 64}, 64, Rights::none).has_value();
     fine = fine && !remote.resolve({.rank = 1, .address = 64, .region = {1, 1}}, 65, Rights::none).has_value();
