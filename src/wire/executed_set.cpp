@@ -14,6 +14,12 @@ constexpr std::uint64_t k_word_bits = 64;
 void ExecutedSet::record(LinkSeq seq, bool executed) noexcept {
   HIXL_ASSERT(seq > highest);
   const std::uint64_t distance = seq - highest;
+  if (distance == 1) {  // as it is for every frame of a stream that skips none
+    for (std::uint64_t i = bits.size() - 1; i > 0; --i) bits[i] = bits[i] << 1U | bits[i - 1] >> (k_word_bits - 1);
+    bits[0] = bits[0] << 1U | (executed ? 1U : 0U);
+    highest = seq;
+    return;
+  }
   const std::uint64_t words = distance / k_word_bits;
   const std::uint64_t rest = distance % k_word_bits;
   // From the old end to the new one, so that no word is overwritten before it has been read.
