@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <iterator>
@@ -169,6 +170,20 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   return text.text();
 }
 
+/// The list has one remedy for each code. Where the system's own number tells which limit was met, it is named.
+std::string_view remedy_of(const Error& error) noexcept {
+  const std::int32_t number = error.detail.os_error;
+  // Free memory is looked at before the system is asked, so what is short is something else.
+  if (error.code == ErrorCode::no_memory && number == ENOMEM) {
+    return error.detail.limit != 0
+               ? "raise the limit of address space (ulimit -v), or ask for less"
+               : "raise what limits the process (ulimit -v, ulimit -d, vm.max_map_count), or ask for less";
+  }
+  if (error.code == ErrorCode::limit_reached && number == EFBIG) return "raise the limit of file size (ulimit -f)";
+  if (error.code == ErrorCode::fd_limit && number == ENFILE) return "raise fs.file-max: the whole system has no more";
+  return remedy(error.code);
+}
+
 }  // namespace
 
 std::string_view name(ErrorCode code) noexcept { return entry(code).name; }
@@ -186,7 +201,7 @@ std::string Error::message() const {
   if (known.name == "UNKNOWN") text += fmt::format(" {}", static_cast<std::uint16_t>(code));
   text += fmt::format(": {}", known.what);
   if (!fields.empty()) text += fmt::format(" ({})", fields);
-  text += fmt::format("; {}", known.remedy);
+  text += fmt::format("; {}", remedy_of(*this));
   return text;
 }
 

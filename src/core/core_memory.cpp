@@ -2,6 +2,7 @@
 //
 // Core's regions: made, copied to and from, and released in steps on the loop.
 #include <algorithm>
+#include <cerrno>
 
 #include "base/log.hpp"
 #include "base/planted.hpp"
@@ -22,6 +23,11 @@ constexpr std::size_t k_return_bytes = 64U << 20U;
 const char* remedy_for(const Error& error, const AllocateOptions& options) noexcept {
   switch (error.code) {
     case ErrorCode::no_memory:
+      // The system refused although memory is free.
+      if (error.detail.os_error == ENOMEM && error.detail.limit != 0) {
+        return "raise the limit of address space (ulimit -v), or ask for less";
+      }
+      if (error.detail.os_error == ENOMEM) return "see ulimit -v, ulimit -d and vm.max_map_count, or ask for less";
       if (options.kind == MemoryKind::hbm) return "ask for less, raise hbm_bytes, or set allow_paging_to_ddr";
       if (options.numa_node >= 0) return "ask for less, or for another NUMA node";
       return "ask for less, or raise the memory limit of the control group";
@@ -29,10 +35,12 @@ const char* remedy_for(const Error& error, const AllocateOptions& options) noexc
       if (options.kind == MemoryKind::hbm) return "give this rank device memory: RuntimeOptions::hbm_bytes";
       return "this system lets nobody choose a NUMA node (set_mempolicy(2)): leave numa_node out";
     case ErrorCode::limit_reached:
-      return "raise regions_max or held_bytes_max in the options, or the limit of file size (ulimit -f)";
+      if (error.detail.os_error == EFBIG) return "raise the limit of file size (ulimit -f)";
+      return "raise regions_max or held_bytes_max in the options";
     case ErrorCode::huge_pages_missing:
       return "sysctl vm.nr_hugepages, or HugePages::prefer";
     case ErrorCode::fd_limit:
+      if (error.detail.os_error == ENFILE) return "fs.file-max: the whole system has no more descriptors";
       return "ulimit -n: each allocation takes a descriptor";
     case ErrorCode::invalid_argument:
       return "a size above 0, known rights, a NUMA node of this machine";

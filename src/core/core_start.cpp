@@ -15,6 +15,7 @@
 #include "core/factories.hpp"
 #include "core/release.hpp"
 #include "core/sweep.hpp"
+#include "memory/memory_limit.hpp"
 
 namespace hixl::core {
 
@@ -92,7 +93,11 @@ Result<void> Core::build() {
   queue_places_ = std::make_unique<QueuePlace[]>(options_.requests_max);
   inline_bytes_ = memory::PrivatePages(std::size_t{options_.requests_max} * std::max(1U, options_.max_inline));
   if (inline_bytes_.data() == nullptr) {
-    return fail(ErrorCode::no_memory, {.rank = options_.rank, .stage = Stage::memory, .os_error = ENOMEM});
+    return fail(ErrorCode::no_memory, {.rank = options_.rank,
+                                       .stage = Stage::memory,
+                                       .os_error = ENOMEM,
+                                       .length = std::uint64_t{options_.requests_max} * options_.max_inline,
+                                       .limit = memory::address_space_limit()});
   }
   Random random(seed_);
   auto regions = memory::RegionTable::create(options_.regions_max, random.next());

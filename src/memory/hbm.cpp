@@ -88,7 +88,10 @@ Result<void> HbmBlock::make(std::size_t size) {
   if (address_ != nullptr) pages_ = map(size, PROT_READ | PROT_WRITE);
   const int error = pages_ == nullptr ? errno : populate(pages_, size);
   if (error == 0) return {};
-  return fail(ErrorCode::no_memory, {.stage = Stage::memory, .os_error = error, .length = size});
+  return fail(ErrorCode::no_memory, {.stage = Stage::memory,
+                                     .os_error = error,
+                                     .length = size,
+                                     .limit = error == ENOMEM ? address_space_limit() : 0});
 }
 
 HbmBlock::~HbmBlock() {

@@ -3,6 +3,7 @@
 // Reads /proc/meminfo and the limit, usage and reclaimable page cache of each control group, version 1 or 2.
 #include "memory/memory_limit.hpp"
 
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -85,7 +86,7 @@ std::uint64_t machine_available_bytes() {
   if (const auto available_kib = field(text, "MemAvailable:")) {
     return (*available_kib + field(text, "SwapFree:").value_or(0)) << 10U;
   }
-  struct sysinfo info{};
+  struct sysinfo info {};
   if (sysinfo(&info) != 0) return k_unlimited;
   return (static_cast<std::uint64_t>(info.freeram) + info.bufferram + info.freeswap) * info.mem_unit;
 }
@@ -111,6 +112,11 @@ std::uint64_t group_available_bytes(const std::string& groups, const std::string
 
 std::uint64_t available_bytes() {
   return std::min(machine_available_bytes(), group_available_bytes(text_of("/proc/self/cgroup"), "/sys/fs/cgroup"));
+}
+
+std::uint64_t address_space_limit() noexcept {
+  rlimit limit{};
+  return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ? 0 : limit.rlim_cur;
 }
 
 std::size_t huge_page_bytes() {

@@ -14,6 +14,10 @@ namespace hixl::memory {
 /// each control group above this process has left. An estimate, since others allocate too.
 [[nodiscard]] std::uint64_t available_bytes();
 
+/// What RLIMIT_AS allows this process, as `ulimit -v` sets it; 0 without a limit. An error of the system for want of
+/// memory (ENOMEM) carries it as its limit: free memory is seldom what is missing then.
+[[nodiscard]] std::uint64_t address_space_limit() noexcept;
+
 /// Size of the system's default huge page; 2 MiB where it does not say.
 [[nodiscard]] std::size_t huge_page_bytes();
 /// What is reserved for huge pages (vm.nr_hugepages) and not taken. 0 without any.

@@ -10,6 +10,7 @@
 
 #include "base/assert.hpp"
 #include "memory/mapping.hpp"
+#include "memory/memory_limit.hpp"
 #include "memory/region_table_state.hpp"
 
 namespace hixl::memory {
@@ -26,7 +27,10 @@ Result<std::unique_ptr<RegionTable>> RegionTable::create(std::uint32_t regions_m
   auto impl = std::make_unique<Impl>(regions_max, seed, first_generation);
   if (impl->slots.size() == 0 || impl->stories.size() == 0 || impl->intervals.capacity() == 0 ||
       impl->closing.capacity() == 0) {
-    return fail(ErrorCode::no_memory, {.stage = Stage::memory, .os_error = ENOMEM, .limit = regions_max});
+    return fail(ErrorCode::no_memory, {.stage = Stage::memory,
+                                       .os_error = ENOMEM,
+                                       .length = regions_max * (sizeof(Slot) + sizeof(Story)),
+                                       .limit = address_space_limit()});
   }
   return std::unique_ptr<RegionTable>(new RegionTable(std::move(*board), std::move(impl)));
 }

@@ -5,8 +5,10 @@
 #include "memory/remote_table.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 
+#include "memory/memory_limit.hpp"
 #include "memory/sequence.hpp"
 #include "memory/sparse_array.hpp"
 
@@ -71,7 +73,11 @@ Result<void> RemoteTable::add(const RemoteRegion& region) {
   if (region.length > std::numeric_limits<std::uint64_t>::max() - region.base) {
     return fail(ErrorCode::out_of_range, detail);
   }
-  if (impl_->entries.size() == 0 || impl_->intervals.capacity() == 0) return fail(ErrorCode::no_memory, detail);
+  if (impl_->entries.size() == 0 || impl_->intervals.capacity() == 0) {
+    detail.os_error = ENOMEM;
+    detail.limit = address_space_limit();
+    return fail(ErrorCode::no_memory, detail);
+  }
 
   if (impl_->known(region.key.id)) {
     const Entry& entry = impl_->entries[region.key.id];

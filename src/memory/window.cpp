@@ -50,7 +50,8 @@ tl::unexpected<Error> os_failure(int os_error, std::size_t length) {
   if (os_error == ENOMEM) code = ErrorCode::no_memory;
   if (os_error == ENOSPC) code = ErrorCode::no_space;
   if (os_error == EFBIG) code = ErrorCode::limit_reached;
-  return fail(code, {.stage = Stage::memory, .os_error = os_error, .length = length});
+  const std::uint64_t limit = os_error == ENOMEM ? address_space_limit() : 0;
+  return fail(code, {.stage = Stage::memory, .os_error = os_error, .length = length, .limit = limit});
 }
 
 tl::unexpected<Error> over_limit(ErrorCode code, std::size_t length, std::uint64_t limit) {
@@ -69,7 +70,9 @@ Result<void> check_limits(std::size_t size, bool reserve) {
   }
   rlimit file_size{};
   if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur != RLIM_INFINITY && size > file_size.rlim_cur) {
-    return over_limit(ErrorCode::limit_reached, size, file_size.rlim_cur);
+    auto over = over_limit(ErrorCode::limit_reached, size, file_size.rlim_cur);
+    over.value().detail.os_error = EFBIG;
+    return over;
   }
   return {};
 }

@@ -25,10 +25,10 @@ struct WindowOptions {
 /// (posix_fallocate, so never SIGBUS), zeroed, kept out of children (MADV_DONTFORK) and dumps (MADV_DONTDUMP).
 class Window {
  public:
-  /// NO_MEMORY (limit: what is available, control groups and the NUMA node included), LIMIT_REACHED (limit:
-  /// RLIMIT_FSIZE), NO_SPACE, FD_LIMIT, HUGE_PAGES_MISSING (limit: free bytes in such pages), OS_ERROR; UNSUPPORTED
-  /// when the system lets nobody choose a NUMA node; INVALID_ARGUMENT for size 0 or a NUMA node that is none (limit:
-  /// how many there are). The size is rounded up to pages.
+  /// NO_MEMORY (limit: what is available, control groups and the NUMA node included; with ENOMEM RLIMIT_AS, if it is
+  /// set), LIMIT_REACHED (limit: RLIMIT_FSIZE), NO_SPACE, FD_LIMIT, HUGE_PAGES_MISSING (limit: free bytes in such
+  /// pages), OS_ERROR; UNSUPPORTED when the system lets nobody choose a NUMA node; INVALID_ARGUMENT for size 0 or a
+  /// NUMA node that is none (limit: how many there are). The size is rounded up to pages.
   [[nodiscard]] static Result<std::unique_ptr<Window>> create(std::size_t size, const char* label,
                                                               const WindowOptions& options = {});
   ~Window();

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "base/assert.hpp"
 #include "base/planted.hpp"
+#include "memory/memory_limit.hpp"
 
 namespace hixl::links::tcp {
 namespace {
@@ -86,10 +88,12 @@ Answer Initiator::post(const Post& post, FrameStream& stream, Sequencer& sequenc
       return Answer::busy;
     }
     if (payload.staged != nullptr && payload.staged->pages.size() < attempt.bytes) {
-      end(attempt,
-          Error(
-              ErrorCode::no_memory,
-              {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer, .length = attempt.bytes}));
+      end(attempt, Error(ErrorCode::no_memory, {.rank = identity_.rank,
+                                                .link = identity_.link_id,
+                                                .stage = Stage::transfer,
+                                                .os_error = ENOMEM,
+                                                .length = attempt.bytes,
+                                                .limit = memory::address_space_limit()}));
       return Answer::posted;
     }
   }
@@ -230,7 +234,12 @@ Result<std::size_t> Initiator::read_target(std::span<iovec> out) {
     }
     const Bytes room = staging_.incoming(left);
     if (room.empty()) {
-      return fail(ErrorCode::no_memory, {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer});
+      return fail(ErrorCode::no_memory, {.rank = identity_.rank,
+                                         .link = identity_.link_id,
+                                         .stage = Stage::transfer,
+                                         .os_error = ENOMEM,
+                                         .length = left,
+                                         .limit = memory::address_space_limit()});
     }
     out[0] = {room.data(), room.size()};
     return 1;

@@ -98,6 +98,20 @@ TEST_CASE("message: every field that applies") {
   CHECK(has(text(ErrorCode::os_error, {.os_error = 123'456}), "errno 123456 ("));
 }
 
+TEST_CASE("message: the remedy is for the limit that was met, where the system's number tells which") {
+  const auto remedy_in = [](ErrorCode code, int number, std::uint64_t limit) {
+    const std::string all = text(code, {.os_error = number, .limit = limit});
+    return all.substr(all.rfind("; ") + 2);
+  };
+  CHECK(remedy_in(ErrorCode::no_memory, 0, 7) == remedy(ErrorCode::no_memory));
+  CHECK(has(remedy_in(ErrorCode::no_memory, ENOMEM, 7), "(ulimit -v)"));
+  CHECK(has(remedy_in(ErrorCode::no_memory, ENOMEM, 0), "vm.max_map_count"));
+  CHECK(remedy_in(ErrorCode::limit_reached, 0, 7) == remedy(ErrorCode::limit_reached));
+  CHECK(has(remedy_in(ErrorCode::limit_reached, EFBIG, 7), "(ulimit -f)"));
+  CHECK(remedy_in(ErrorCode::fd_limit, EMFILE, 0) == remedy(ErrorCode::fd_limit));
+  CHECK(has(remedy_in(ErrorCode::fd_limit, ENFILE, 0), "fs.file-max"));
+}
+
 TEST_CASE("message: missing ranks") {
   const auto missing = [](std::uint32_t count) {
     ErrorDetail detail;

@@ -17,7 +17,10 @@
 
 #include <doctest/doctest.h>
 
+#include "memory/hbm.hpp"
 #include "memory/memory_limit.hpp"
+#include "memory/region_table.hpp"
+#include "memory/remote_table.hpp"
 #include "memory/window.hpp"
 
 using namespace hixl;
@@ -80,7 +83,37 @@ TEST_CASE("a limit of file size is answered by an error, not by SIGXFSZ") {
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
     const auto window = Window::create(2U << 20U, "test");
     if (window || window.error().code != ErrorCode::limit_reached) return 2;
-    return window.error().detail.limit == 1U << 20U ? 0 : 3;
+    if (window.error().detail.limit != 1U << 20U) return 3;
+    // Not a limit of the options, as most are.
+    return window.error().message().ends_with("raise the limit of file size (ulimit -f)") ? 0 : 4;
+  });
+  CHECK(status == 0);
+}
+
+TEST_CASE("F178 a limit of address space is named, with what to do about it: memory may well be free") {
+  const int status = in_child([] {
+    std::ifstream file("/proc/self/statm");
+    rlim_t pages = 0;
+    file >> pages;
+    const rlim_t bytes = pages * k_page_bytes + (16U << 20U);
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) return 1;
+    const auto told = [&](const Error& error, std::size_t least) {
+      return error.code == ErrorCode::no_memory && error.detail.os_error == ENOMEM && error.detail.limit == bytes &&
+             error.detail.length >= least &&
+             error.message().ends_with("raise the limit of address space (ulimit -v), or ask for less");
+    };
+    constexpr std::size_t k_much = 64U << 20U;
+    const auto window = Window::create(k_much, "test");
+    if (window || !told(window.error(), k_much)) return 2;
+    HbmHeap heap(k_much);
+    const auto block = heap.allocate(k_much, false);
+    if (block || !told(block.error(), k_much)) return 3;
+    const auto table = RegionTable::create(1U << 20U, 1);
+    if (table || !told(table.error(), k_much)) return 4;
+    RemoteTable remote(1U << 20U);
+    const auto added = remote.add({.rank = 1, .incarnation = 2, .key = {1, 1}, .base = 64, .length = 64});
+    return !added && told(added.error(), 64) ? 0 : 5;
   });
   CHECK(status == 0);
 }
