@@ -60,7 +60,9 @@ struct Region {
 struct PeerAddresses {
   Rank rank = k_no_rank;
   Result<void> result{};
-  std::vector<RemoteRegion> regions;  ///< in the order in which that rank published them
+  /// In the order in which that rank published them, at most regions_max of this rank. Where `result` names one that
+  /// was not accepted here (LIMIT_REACHED), it is NOT_REGISTERED, and all others can be used.
+  std::vector<RemoteRegion> regions;
 };
 
 }  // namespace hixl

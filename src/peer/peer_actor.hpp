@@ -262,6 +262,7 @@ class PeerActor final : private LinkActorEvents,
   void attach_all();
   void region_gone(RegionKey key);
   void arrived_exchange_settled();
+  void refuse_region(Error error);
   [[nodiscard]] bool room_for_exchange();
   [[nodiscard]] RemoteRegion remote_region(const wire::RegionDescriptor& region) const;
   void publish();
@@ -364,14 +365,10 @@ class PeerActor final : private LinkActorEvents,
   std::uint64_t exchanges_acknowledged_ = 0;
   bool exchange_ready_ = false;
   std::deque<Waiter> waiters_;
-  wire::Exchange arriving_{};
+  ArrivingExchange arriving_{};
   std::size_t attaching_ = 0;
   bool arrived_whole_ = false;
-  struct Arrived {
-    std::uint64_t group;
-    std::vector<RemoteRegion> regions;
-  };
-  std::deque<Arrived> arrived_;  // not yet given to a waiter
+  std::deque<ArrivedExchange> arrived_;  // not yet given to a waiter
 
   Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
   Ticker fence_tick_{*this, &PeerActor::on_fence_tick};

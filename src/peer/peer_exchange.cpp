@@ -126,20 +126,27 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
   }
   // Whatever is not taken now comes again.
   if (message.number != exchanges_in_ + 1 || arrived_whole_ || !room_for_exchange()) return;
-  if (message.first == 0 && arriving_.number != message.number) arriving_ = {.number = message.number, .regions = {}};
-  if (message.number != arriving_.number || message.first != arriving_.regions.size()) return;
-  if (message.total > services_.regions_max) return;
-  arriving_.total = message.total;
-  arriving_.again = message.again;
+  if (message.first == 0 && arriving_.number != message.number) arriving_ = {.number = message.number};
+  if (message.number != arriving_.number || message.first != arriving_.seen) return;
+  arriving_.again = message.again != 0;
   arriving_.group = message.group;
-  arriving_.regions.insert(arriving_.regions.end(), message.regions.begin(), message.regions.end());
-  if (arriving_.regions.size() < message.total) return;
+  for (const wire::RegionDescriptor& region : message.regions) {
+    arriving_.seen += 1;
+    if (arriving_.regions.size() < services_.regions_max) {
+      arriving_.regions.push_back(region);
+    } else {
+      refuse_region(Error(ErrorCode::limit_reached, {.rank = rank_,
+                                                     .stage = Stage::exchange,
+                                                     .address = region.base,
+                                                     .length = region.length,
+                                                     .limit = services_.regions_max}));
+    }
+  }
+  if (arriving_.seen < message.total) return;
   arrived_whole_ = true;
   for (const wire::RegionDescriptor& region : arriving_.regions) {
     if (const auto added = memory_.remotes.add(remote_region(region)); !added) {
-      services_.loop.log().warn({"regions not accepted of rank", rank_},
-                                "rank {} to {}: a region it published was not accepted: {}", services_.rank, rank_,
-                                added.error().message());
+      refuse_region(added.error());
       continue;
     }
     if (const auto old = known_.find(region.key.id); old != known_.end() && old->second.key != region.key) {
@@ -153,10 +160,22 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
   arrived_exchange_settled();
 }
 
+/// The others are accepted; program and log are told of the first one that was not. A region that is none is the peer's
+/// fault and not that of a call here.
+void PeerActor::refuse_region(Error error) {
+  if (arriving_.refused.code != ErrorCode::ok) return;
+  const bool is_none = error.code == ErrorCode::invalid_argument || error.code == ErrorCode::out_of_range;
+  if (is_none) error.code = ErrorCode::malformed_frame;
+  services_.loop.log().warn({"regions not accepted of rank", rank_},
+                            "rank {} to {}: a region it published was not accepted: {}", services_.rank, rank_,
+                            error.message());
+  arriving_.refused = error;
+}
+
 /// Those of groups that are no more are never taken; they give way to what comes.
 bool PeerActor::room_for_exchange() {
   if (arrived_.size() < k_exchanges_open_max) return true;
-  const auto dead = std::find_if(arrived_.begin(), arrived_.end(), [this](const Arrived& arrived) {
+  const auto dead = std::find_if(arrived_.begin(), arrived_.end(), [this](const ArrivedExchange& arrived) {
     return arrived.group != 0 && !services_.listener.has_group(arrived.group);
   });
   if (dead == arrived_.end()) return false;
@@ -220,7 +239,7 @@ void PeerActor::arrived_exchange_settled() {
   regions.reserve(arriving_.regions.size());
   for (const wire::RegionDescriptor& region : arriving_.regions) regions.push_back(remote_region(region));
   // What is only told again answers no exchange of the program.
-  if (arriving_.again == 0) arrived_.push_back({arriving_.group, std::move(regions)});
+  if (!arriving_.again) arrived_.push_back({arriving_.group, std::move(regions), arriving_.refused});
   arriving_ = {};
   send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
   match_exchanges();
@@ -241,7 +260,7 @@ void PeerActor::serve_exchanges() {
     const Waiter waiter = waiters_[i];
     if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
     const auto taken = std::find_if(arrived_.begin(), arrived_.end(),
-                                    [&](const Arrived& arrived) { return arrived.group == waiter.wait.group; });
+                                    [&](const ArrivedExchange& arrived) { return arrived.group == waiter.wait.group; });
     if (taken == arrived_.end()) {
       ++i;
       continue;
@@ -249,6 +268,7 @@ void PeerActor::serve_exchanges() {
     log::debug("rank {} to {}: exchange {} is complete", services_.rank, rank_, waiter.number);
     waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
     PeerAddresses answer{.rank = rank_, .result = {}, .regions = std::move(taken->regions)};
+    if (taken->refused.code != ErrorCode::ok) answer.result = fail(taken->refused);
     arrived_.erase(taken);
     waiter.wait.done(waiter.wait.context, std::move(answer));
   }

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include <hixl/memory.hpp>
 #include <hixl/result.hpp>
 
 #include "base/time.hpp"
+#include "wire/messages.hpp"
 
 namespace hixl::peer {
 
@@ -18,6 +20,23 @@ struct ExchangeWait {
   void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
   void* context = nullptr;
   std::uint64_t group = 0;  ///< answered by the peer's next exchange in the same group; 0: in none
+};
+
+/// An exchange of the peer whose frames are coming in.
+struct ArrivingExchange {
+  std::uint64_t number = 0;
+  std::uint64_t group = 0;
+  bool again = false;  ///< told once more, unasked
+  std::vector<wire::RegionDescriptor> regions{};
+  std::uint32_t seen = 0;  ///< descriptors, with those beyond the limit of regions, which are not kept
+  Error refused{};         ///< why the first one that was not accepted here was not; ok: all are
+};
+
+/// One that is whole, for the program.
+struct ArrivedExchange {
+  std::uint64_t group = 0;
+  std::vector<RemoteRegion> regions;
+  Error refused{};
 };
 
 /// Somebody who waits until the links to a rank are there.

@@ -117,6 +117,47 @@ TEST_CASE("the region limit is told, and room comes back") {
   }
 }
 
+TEST_CASE("a peer's region beyond the limit here: the exchange names it and the limit; the others can be used") {
+  const auto store = Store::create("tcp://127.0.0.1:0");
+  require_ok(store);
+  std::unique_ptr<Runtime> ranks[2];
+  for (Rank rank = 0; rank < 2; ++rank) {
+    auto options = options_for(rank, 2, (*store)->url());
+    if (rank == 0) options.regions_max = 2;
+    auto made = Runtime::create(options);
+    require_ok(made);
+    ranks[rank] = std::move(*made);
+  }
+  std::vector<Region> theirs;
+  for (int i = 0; i < 3; ++i) {
+    const auto region = ranks[1]->allocate(4096);
+    require_ok(region);
+    theirs.push_back(*region);
+  }
+  // The third one alone, and as one of more than there may be.
+  for (const std::vector<Region>& told : {std::vector{theirs[0], theirs[2]}, theirs}) {
+    CAPTURE(told.size());
+    const Rank zero[] = {0};
+    const Rank one[] = {1};
+    Answer<std::vector<PeerAddresses>> other;
+    require_ok(ranks[1]->exchange_async(told, zero, k_patience, store_answers, &other));
+    const auto answer = ranks[0]->exchange({}, one, k_patience).front();
+    REQUIRE(other.wait());
+    REQUIRE_FALSE(answer.result.has_value());
+    const Error error = answer.result.error();
+    CHECK(error.code == ErrorCode::limit_reached);
+    CHECK(error.detail.rank == 1);
+    CHECK(error.detail.address == theirs[2].address());
+    CHECK(error.detail.length == 4096);
+    CHECK(error.detail.limit == 2);
+    REQUIRE(answer.regions.size() == 2);
+    std::byte bytes[64]{};
+    require_ok(ranks[0]->put_sync(bytes, answer.regions[0].at(0), 64));
+    const auto second = ranks[0]->put_sync(bytes, answer.regions[1].at(0), 64);
+    CHECK(code_of(second) == (told.size() == 2 ? ErrorCode::not_registered : ErrorCode::ok));
+  }
+}
+
 TEST_CASE("requests: empty, looked at, of an earlier life, and waited for in vain") {
   Request none;
   CHECK(none.empty());

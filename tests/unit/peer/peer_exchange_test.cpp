@@ -112,6 +112,55 @@ TEST_CASE("the one behind an exchange that ran out of time is served at once") {
   CHECK(late.answer.result.has_value());
 }
 
+TEST_CASE("an exchange says which region was not accepted here and why, and the others are there") {
+  PeerWorld world(48);
+  const std::uint32_t limit = world[0].services->regions_max;
+  auto mine = many(3);
+  mine[1].key.id = limit;
+  auto& there = world[1].exchange(world[0], mine);
+  auto& here = world[0].exchange(world[1]);
+  REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }));
+  CHECK(there.answer.result.has_value());  // nothing was wrong with what came from here
+  REQUIRE_FALSE(here.answer.result.has_value());
+  const Error error = here.answer.result.error();
+  CHECK(error.code == ErrorCode::limit_reached);
+  CHECK(error.detail.rank == 1);
+  CHECK(error.detail.stage == Stage::exchange);
+  CHECK(error.detail.address == mine[1].base);
+  CHECK(error.detail.length == mine[1].length);
+  CHECK(error.detail.limit == limit);
+  REQUIRE(here.answer.regions.size() == 3);
+  const memory::RemoteTable& known = world[0].known(world[1]).remotes;
+  CHECK(known.size() == 2);
+  for (const std::size_t i : {0, 2}) {
+    CHECK(here.answer.regions[i].tag == mine[i].tag);
+    CHECK(known.resolve(here.answer.regions[i].at(8), 8, Rights::write).has_value());
+  }
+  CHECK(known.resolve(here.answer.regions[1].at(8), 8, Rights::write).error().code == ErrorCode::not_registered);
+  // The next one has nothing wrong.
+  auto& again = world[0].exchange(world[1]);
+  auto& fewer = world[1].exchange(world[0], many(1));
+  REQUIRE(world.run([&] { return again.ends > 0 && fewer.ends > 0; }));
+  CHECK(again.answer.result.has_value());
+  CHECK(known.size() == 2);
+}
+
+TEST_CASE("more regions than this rank may know: as many as it may, and an error that names the first beyond") {
+  PeerWorld world(49);
+  const std::uint32_t limit = world[0].services->regions_max;
+  const auto mine = many(limit + 2500);
+  auto& there = world[1].exchange(world[0], mine);
+  auto& here = world[0].exchange(world[1]);
+  REQUIRE(world.run([&] { return here.ends > 0 && there.ends > 0; }, seconds(10)));
+  CHECK(there.answer.result.has_value());
+  REQUIRE_FALSE(here.answer.result.has_value());
+  CHECK(here.answer.result.error().code == ErrorCode::limit_reached);
+  CHECK(here.answer.result.error().detail.address == mine[limit].base);
+  CHECK(here.answer.result.error().detail.limit == limit);
+  CHECK(here.answer.regions.size() == limit);
+  CHECK(world[0].known(world[1]).remotes.size() == limit - 1);  // ids begin at 0 elsewhere, at 1 here
+}
+
 TEST_CASE("exchanges that the peer never takes are bounded, and so are those that it sends") {
   PeerWorld world(45);
   std::vector<ExchangeJob*> jobs;
@@ -208,5 +257,22 @@ TEST_CASE("a liar's exchange: numbers that skip, counts beyond the limit, acknow
   world.world.run_for(milliseconds(100));
   CHECK_FALSE(liar.down);
   CHECK(world[0].directory->memory(2)->remotes.size() == 0);
+  // Regions that are none are the peer's fault, not that of the call which waits for them.
+  auto none = many(1);
+  none.front().length = 0;
+  Error told;
+  world[0].to(2).exchange({}, {.deadline = world.world.now() + seconds(5),
+                               .done =
+                                   [](void* to, PeerAddresses&& answer) {
+                                     if (!answer.result) *static_cast<Error*>(to) = answer.result.error();
+                                   },
+                               .context = &told});
+  world[0].wake();
+  world.world.run_for(milliseconds(10));
+  liar.send(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = 1});
+  liar.send(wire::FrameType::exchange, wire::Exchange{.number = 1, .first = 1, .total = 2, .regions = none});
+  REQUIRE(world.run([&] { return told.code != ErrorCode::ok; }, seconds(1)));
+  CHECK(told.code == ErrorCode::malformed_frame);
+  CHECK(told.detail.rank == 2);
   world.meet(0, 1);
 }
