@@ -21,8 +21,9 @@ struct LinkInfo {
   Rank rank = k_no_rank;
   LinkKind kind = LinkKind::tcp;  ///< description(kind) is the honest name
   std::uint16_t id = 0;
-  std::uint32_t session = 0;     ///< rises with each session between two lives of ranks
-  std::uint32_t generation = 0;  ///< rises with each reconnect of this link
+  std::uint64_t incarnation = 0;  ///< the life of that rank which is known here; 0: none, or its life is over
+  std::uint32_t session = 0;      ///< rises with each session between two lives of ranks
+  std::uint32_t generation = 0;   ///< rises with each reconnect of this link
   bool up = false;
   bool chosen = false;  ///< new transfers take it
   // What new transfers take it for:

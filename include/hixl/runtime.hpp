@@ -19,7 +19,6 @@
 #include <hixl/types.hpp>
 
 struct uv_loop_s;  // libuv's loop, by name only: programs that embed the runtime hand in their own
-
 namespace hixl {
 
 /// Owner: the program. Threads: every function may be called from any thread unless it says otherwise.
@@ -29,14 +28,14 @@ namespace hixl {
 /// stop(), then destruction; requests may outlive the object.
 /// Fork: the parent goes on as if nothing had happened. In the child every function of this object and of its requests
 /// answers FORKED at once (those without an error: nothing, or 0), destruction releases nothing, and a new runtime may
-/// be made. A child that forks inside a callback ends or becomes another program there. Where a child keeps sockets
-/// open, peers on other hosts see its parent's death by lease only.
+/// be made. A child that forks inside a callback ends or becomes another program there. While a child keeps sockets,
+/// peers on other hosts see its parent's death by lease only.
 class Runtime {
  public:
   /// Starts a rank with a loop thread of its own and returns when it has joined the rendezvous.
   [[nodiscard]] static Result<std::unique_ptr<Runtime>> create(const RuntimeOptions& options);
-  /// Starts a rank on the caller's libuv loop; call on that loop's thread and turn the loop. Returns at once;
-  /// joined() ends when the rank has joined. The runtime never keeps the loop from ending but while it is open.
+  /// Starts a rank on the caller's libuv loop; call on that loop's thread and turn the loop. Returns at once; joined()
+  /// ends when the rank has joined. The runtime never keeps the loop from ending but while it is open.
   [[nodiscard]] static Result<std::unique_ptr<Runtime>> create_on(uv_loop_s* loop, const RuntimeOptions& options);
   /// Starts a rank that the program turns by hand, from any loop: it watches fd() and calls poll(). Returns at once;
   /// joined() ends when the rank has joined. Callbacks run inside poll(). The thread that called poll() last (at first:
@@ -50,21 +49,20 @@ class Runtime {
   /// One bounded turn (a few hundred messages, timers and events each); never blocks. How much was done; 0 also when
   /// another thread turns at this moment, and inside a callback. Call it again when fd() is readable.
   std::size_t poll() noexcept;
-  /// Stops (on its own thread: blocking, at most 5 s; else: at once, without draining). In a callback of its own it
-  /// returns at once and the rest ends by itself: what is open still gets its callbacks, in at most 5 s; on a host's
-  /// loop as by stop_async(0); turned by hand, as by destruction when that turn ends.
+  /// Stops (own thread: blocking, at most 5 s; else: at once, without draining). In a callback of its own it returns at
+  /// once, the rest ends by itself, and what is open gets its callbacks: in at most 5 s; on a host's loop as by
+  /// stop_async(0); turned by hand, as by destruction when that turn ends.
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
-
   [[nodiscard]] Request joined();
   [[nodiscard]] Rank rank() const noexcept;
   [[nodiscard]] std::uint32_t world_size() const noexcept;
   [[nodiscard]] std::uint64_t incarnation() const noexcept;
 
   // ---- memory ----
-  /// Registers [data, data + size), which must be mapped. The same range again gives the same region and counts a
-  /// reference. Registrations may overlap; an address then means the newest that holds the whole range.
+  /// Registers [data, data + size), which must be mapped. The same range again: the same region, one more reference.
+  /// Registrations may overlap; an address then means the newest that holds the whole range.
   [[nodiscard]] Result<Region> register_memory(void* data, std::size_t size, const RegisterOptions& options = {});
   /// Memory that every link can use: a window that peers on this host map. Page aligned, zeroed, really there
   /// (never SIGBUS), not in core dumps. Errors name what was needed and the limit: NO_MEMORY, NO_SPACE, FD_LIMIT,
@@ -87,12 +85,15 @@ class Runtime {
   [[nodiscard]] Result<void> exchange_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                             void (*done)(void* context, std::vector<PeerAddresses>&& answers),
                                             void* context);
-
+  /// Tells ranks about `mine` and asks nothing of their programs: it may be used by its key, and dump_regions() shows
+  /// it there. One answer a rank, without regions.
+  [[nodiscard]] Result<void> publish_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                                           void (*done)(void* context, std::vector<PeerAddresses>&& answers),
+                                           void* context);
   /// Makes all links to these ranks now, side by side, rather than with the first need, and keeps them. Success: one to
   /// each stands, and of the others it is known whether they do. Else the first rank's reason. Blocking.
   [[nodiscard]] Result<void> prewarm(std::span<const Rank> with, Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<void> prewarm_async(std::span<const Rank> with, Timeout timeout, Done done, void* context);
-
   // ---- transfers. Unordered among each other; see docs/ordering.md. ----
   [[nodiscard]] Result<Request> put(const void* local, const RemoteAddress& remote, std::uint64_t size,
                                     const OpOptions& options = {});
@@ -104,8 +105,8 @@ class Runtime {
                                       Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<void> get_sync(void* local, const RemoteAddress& remote, std::uint64_t size,
                                       Timeout timeout = k_default_timeout);
-  /// Puts and gets to one rank as one operation with one request. Entries are copied in the call; every entry is
-  /// checked before the first byte moves, and an error names the first that is wrong. Neighbours are joined.
+  /// Puts and gets to one rank as one operation with one request. Entries are copied in the call; all are checked
+  /// before the first byte moves, and an error names the first that is wrong. Neighbours are joined.
   [[nodiscard]] Result<Request> batch(std::span<const BatchEntry> entries, const OpOptions& options = {});
   [[nodiscard]] Result<void> batch_sync(std::span<const BatchEntry> entries, Timeout timeout = k_default_timeout);
   /// The signal word changes when all bytes of all entries are there. It may lie in no put of the batch.
@@ -149,9 +150,9 @@ class Runtime {
   /// Ends when everything posted to `rank` before it has ended. Orders nothing itself.
   [[nodiscard]] Result<void> flush(Rank rank, Timeout timeout = k_default_timeout);
   [[nodiscard]] Result<Request> flush_async(Rank rank, const OpOptions& options = {});
-  /// What is posted to `rank` after it, by any thread, begins only when everything posted before it has ended. Does not
-  /// block; the request ends as a flush does, and need not be waited for. Its deadline, or a cancel, ends the request
-  /// but not the order. What waits is under way already: its deadline counts from its post.
+  /// What is posted to `rank` after it, by any thread, begins only when everything posted before it has ended. The
+  /// request ends as a flush does, and need not be waited for; its deadline, or a cancel, ends it but not the order.
+  /// What waits is under way already: its deadline counts from its post.
   [[nodiscard]] Result<Request> fence(Rank rank, const OpOptions& options = {});
   /// A flush of all ranks.
   [[nodiscard]] Result<void> quiet(Timeout timeout = k_default_timeout);
@@ -172,8 +173,7 @@ class Runtime {
                                                 Timeout timeout, void (*done)(void* context, Result<Group>&& group),
                                                 void* context);
 
-  // ---- seeing inside: the loop is asked where it must be; on its own thread it answers at once. FORKED and STOPPED,
-  // or nothing. inspect_text.hpp makes text and JSON of all of it. ----
+  // ---- seeing inside (docs/api.md; inspect_text.hpp makes text and JSON of it): FORKED and STOPPED, or nothing ----
   [[nodiscard]] Counters counters() const;
   [[nodiscard]] std::vector<LinkInfo> links();
   [[nodiscard]] Result<RegionDump> dump_regions();

@@ -116,7 +116,7 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> prewarm(std::span<const Rank> with, Timeout timeout, Done done, void* context);
   [[nodiscard]] Result<void> exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                       void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
-                                      std::uint64_t group = 0);
+                                      std::uint64_t group = 0, peer::ExchangeEnd end = peer::ExchangeEnd::answered);
   [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
                                      void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);

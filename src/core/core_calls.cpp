@@ -124,7 +124,8 @@ struct ExchangeCall {
 }  // namespace
 
 Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context, std::uint64_t group) {
+                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context, std::uint64_t group,
+                            peer::ExchangeEnd end) {
   if (const auto valid = check_done(done); !valid) return valid;
   if (const auto admitted = admit(); !admitted) return admitted;
   const auto deadline = deadline_of(timeout);
@@ -147,7 +148,7 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
   };
   const auto begun = call(make_call(
       [this, collect = collect.get(), regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline,
-       group, refuse_all] {
+       group, end, refuse_all] {
         if (stop_stage_ >= StopStage::closing) {
           refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown}));
           return;
@@ -196,7 +197,8 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
                                                 here.call->one(here.index, std::move(got));
                                               },
                                           .context = &place,
-                                          .group = group});
+                                          .group = group,
+                                          .end = end});
           } else {
             answer.result = fail(ErrorCode::limit_reached, {.rank = answer.rank, .limit = options_.peers_max});
             collect->finish_one();

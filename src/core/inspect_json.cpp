@@ -58,6 +58,7 @@ Json link_json(const LinkInfo& link) {
           {"kind", name(link.kind)},
           {"name", description(link.kind)},
           {"id", link.id},
+          {"incarnation", hex(link.incarnation)},
           {"session", link.session},
           {"generation", link.generation},
           {"up", link.up},

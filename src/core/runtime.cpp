@@ -133,6 +133,11 @@ Result<void> Runtime::exchange_async(std::span<const Region> mine, std::span<con
   return state_->core->exchange(mine, with, timeout, done, context);
 }
 
+Result<void> Runtime::publish_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
+                                    void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
+  return state_->core->exchange(mine, with, timeout, done, context, 0, peer::ExchangeEnd::acknowledged);
+}
+
 Result<void> Runtime::prewarm(std::span<const Rank> with, Timeout timeout) {
   return core::flatten(core::wait_for<Result<void>>(
       *state_->core, [&](void* waiting) { return state_->core->prewarm(with, timeout, core::store_result, waiting); }));

@@ -353,7 +353,7 @@ class PeerActor final : private LinkActorEvents,
     std::uint64_t number;
     std::vector<wire::RegionDescriptor> regions;
     std::uint64_t group = 0;
-    bool again = false;  // told once more, unasked
+    bool again = false;  // answers no exchange of the peer's program
     std::size_t regions_queued = 0;
     bool queued_whole = false;
   };

@@ -33,7 +33,10 @@ void PeerActor::exchange(std::vector<wire::RegionDescriptor> mine, const Exchang
   }
   for (const wire::RegionDescriptor& region : mine) published_.insert_or_assign(region.key.id, region);
   exchanges_out_ += 1;
-  publishing_.push_back({.number = exchanges_out_, .regions = std::move(mine), .group = wait.group});
+  publishing_.push_back({.number = exchanges_out_,
+                         .regions = std::move(mine),
+                         .group = wait.group,
+                         .again = wait.end == ExchangeEnd::acknowledged});
   waiter.number = exchanges_out_;
   waiters_.push_back(waiter);
   publish();
@@ -248,7 +251,8 @@ void PeerActor::arrived_exchange_settled() {
 // ---- both ----
 
 /// A waiter is served when the peer has its part and one of the peer's exchanges is here that nobody took, of the same
-/// group: those of two groups may be called in different orders on the two sides.
+/// group: those of two groups may be called in different orders on the two sides. One that asks for no answer is served
+/// with the first of these alone.
 void PeerActor::match_exchanges() {
   exchange_ready_ = true;
   pump_later();
@@ -256,9 +260,14 @@ void PeerActor::match_exchanges() {
 
 void PeerActor::serve_exchanges() {
   exchange_ready_ = false;
-  for (std::size_t i = 0; i < waiters_.size() && !arrived_.empty();) {
+  for (std::size_t i = 0; i < waiters_.size();) {
     const Waiter waiter = waiters_[i];
     if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
+    if (waiter.wait.end == ExchangeEnd::acknowledged) {
+      waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+      waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = {}, .regions = {}});
+      continue;
+    }
     const auto taken = std::find_if(arrived_.begin(), arrived_.end(),
                                     [&](const ArrivedExchange& arrived) { return arrived.group == waiter.wait.group; });
     if (taken == arrived_.end()) {
@@ -290,7 +299,10 @@ void PeerActor::ask_again(std::deque<Waiter> waiters) {
   for (Waiter& waiter : waiters) {
     if (waiter.refused.code == ErrorCode::ok) {
       waiter.number = ++exchanges_out_;
-      publishing_.push_back({.number = waiter.number, .regions = waiter.regions, .group = waiter.wait.group});
+      publishing_.push_back({.number = waiter.number,
+                             .regions = waiter.regions,
+                             .group = waiter.wait.group,
+                             .again = waiter.wait.end == ExchangeEnd::acknowledged});
     }
     waiters_.push_back(std::move(waiter));
   }

@@ -90,6 +90,7 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     info.rank = rank_;
     info.kind = link->caps().kind;
     info.id = link->id();
+    info.incarnation = incarnation_;
     info.session = session_;
     info.generation = link->last_open();
     info.up = link->up();
@@ -123,6 +124,7 @@ void PeerActor::describe(std::vector<LinkInfo>& out) const {
     LinkInfo info;
     info.rank = rank_;
     info.kind = off.kind;
+    info.incarnation = incarnation_;
     info.session = session_;
     info.state = "OFF";
     info.reason = off.reason;

@@ -14,12 +14,19 @@
 
 namespace hixl::peer {
 
+/// What an exchange waits for.
+enum class ExchangeEnd : std::uint8_t {
+  answered,      ///< the peer has our regions, and has sent an exchange of its own
+  acknowledged,  ///< the peer has our regions; its program is not asked for anything
+};
+
 /// One exchange that a program waits for.
 struct ExchangeWait {
   Instant deadline{};
   void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
   void* context = nullptr;
   std::uint64_t group = 0;  ///< answered by the peer's next exchange in the same group; 0: in none
+  ExchangeEnd end = ExchangeEnd::answered;
 };
 
 /// An exchange of the peer whose frames are coming in.
