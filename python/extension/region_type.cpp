@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "region_type.hpp"
+
+#include "arguments.hpp"
+#include "module.hpp"
+
+namespace hixl::python {
+
+bool RegionBody::usable() const {
+  if (!closed) return true;
+  ErrorDetail detail;
+  detail.stage = Stage::local_check;
+  detail.address = region.address();
+  detail.length = region.size;
+  raise(Error(ErrorCode::stale, detail));
+  return false;
+}
+
+PyObject* to_python(const Region& region, PyObject* runtime) {
+  Py_INCREF(runtime);
+  PyObject* self = construct<RegionBody>(types().region, region, runtime);
+  if (self == nullptr) Py_DECREF(runtime);
+  return self;
+}
+
+namespace {
+
+void deallocate(PyObject* self) {
+  PyObject* runtime = body_of<RegionBody>(self).runtime;
+  destroy<RegionBody>(self);
+  Py_DECREF(runtime);
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  RegionBody& body = body_of<RegionBody>(self);
+  view->obj = nullptr;
+  if (!body.usable()) return -1;
+  if (body.closing) {
+    PyErr_SetString(PyExc_BufferError, "the region is being deregistered");
+    return -1;
+  }
+  if (body.region.kind == MemoryKind::hbm) {
+    PyErr_SetString(PyExc_BufferError, "device memory has no address that the CPU may use; see Runtime.copy_out()");
+    return -1;
+  }
+  if (PyBuffer_FillInfo(view, self, body.region.data, static_cast<Py_ssize_t>(body.region.size), 0, flags) != 0) {
+    return -1;
+  }
+  ++body.views;
+  return 0;
+}
+
+void release_buffer(PyObject* self, Py_buffer*) { --body_of<RegionBody>(self).views; }
+
+PyObject* text(PyObject* self) {
+  const RegionBody& body = body_of<RegionBody>(self);
+  const std::string kind(name(body.region.kind));
+  return PyUnicode_FromFormat("Region(address=%p, size=%zu, kind='%s'%s%s)", body.region.data, body.region.size,
+                              kind.c_str(), body.region.window ? ", window" : "", body.closed ? ", deregistered" : "");
+}
+
+Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(body_of<RegionBody>(self).region.size); }
+
+template <auto Get>
+PyObject* number(PyObject* self, void*) {
+  return PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(Get(body_of<RegionBody>(self).region)));
+}
+PyObject* numa_node(PyObject* self, void*) { return PyLong_FromLong(body_of<RegionBody>(self).region.numa_node); }
+PyObject* window(PyObject* self, void*) {
+  return PyBool_FromLong(static_cast<long>(body_of<RegionBody>(self).region.window));
+}
+PyObject* closed(PyObject* self, void*) { return PyBool_FromLong(static_cast<long>(body_of<RegionBody>(self).closed)); }
+PyObject* runtime(PyObject* self, void*) {
+  PyObject* owner = body_of<RegionBody>(self).runtime;
+  Py_INCREF(owner);
+  return owner;
+}
+PyObject* key(PyObject* self, void*) {
+  const RegionKey& k = body_of<RegionBody>(self).region.key;
+  return Py_BuildValue("II", k.id, k.generation);
+}
+
+}  // namespace
+
+bool add_region_type(PyObject* module) {
+  static PyGetSetDef members[] = {
+      {"address", number<[](const Region& r) { return r.address(); }>, nullptr, "of its first byte", nullptr},
+      {"size", number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
+      {"nbytes", number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
+      {"kind", number<[](const Region& r) { return static_cast<unsigned>(r.kind); }>, nullptr, "hixl.MemoryKind",
+       nullptr},
+      {"spilled_bytes", number<[](const Region& r) { return r.spilled_bytes; }>, nullptr,
+       "of device memory: how much lies in host memory", nullptr},
+      {"page_bytes", number<[](const Region& r) { return r.page_bytes; }>, nullptr, "of its pages; 0: not known",
+       nullptr},
+      {"numa_node", numa_node, nullptr, "-1: not asked for", nullptr},
+      {"window", window, nullptr, "from allocate(): peers on this host map it", nullptr},
+      {"closed", closed, nullptr, "it has been deregistered", nullptr},
+      {"runtime", runtime, nullptr, "whose it is", nullptr},
+      {"key", key, nullptr, "(id, generation)", nullptr},
+      {}};
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                                {Py_tp_getset, members},
+                                {Py_tp_repr, reinterpret_cast<void*>(text)},
+                                {Py_sq_length, reinterpret_cast<void*>(length)},
+                                {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
+                                {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
+                                {Py_tp_doc, const_cast<char*>("Memory of this rank that others may use.")},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"hixl.Region", sizeof(Boxed<RegionBody>), 0, Py_TPFLAGS_DEFAULT, slots};
+  return add_type(module, spec, "Region", types().region);
+}
+
+}  // namespace hixl::python

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""asyncio: awaits without a thread, cancellation, many at once, several event loops."""
+
+import asyncio
+import gc
+import threading
+import unittest
+
+import hixl
+from support import PairTest, pattern
+
+
+class Aio(PairTest):
+    def run_async(self, coroutine):
+        return asyncio.run(asyncio.wait_for(coroutine, 60))
+
+    def test_transfers(self):
+        async def story():
+            memoryview(self.window_a)[:] = pattern(len(self.window_a))
+            threads = threading.active_count()
+            await self.a.aio.put(self.window_a, self.remote_b)
+            self.assertEqual(bytes(self.window_b), bytes(self.window_a))
+            await self.b.aio.get(memoryview(self.window_b)[:100], self.remote_a.at(500))
+            self.assertEqual(memoryview(self.window_b)[:100], memoryview(self.window_a)[500:600])
+            batch = hixl.Batch()
+            batch.put(memoryview(self.window_a)[:10], self.remote_b.at(1000))
+            await self.a.aio.batch(batch)
+            await self.a.aio.put_with_signal(b"", self.remote_b, self.remote_b.at(0), value=3)
+            self.assertEqual(await self.a.aio.fetch_add(self.remote_b, 4), 3)
+            self.assertEqual(await self.a.aio.compare_swap(self.remote_b, 7, 8), 7)
+            await self.a.aio.flush(1)
+            await self.a.aio.quiet()
+            self.assertEqual(threading.active_count(), threads)
+
+        self.run_async(story())
+
+    def test_any_request_can_be_awaited(self):
+        async def story():
+            request = self.a.put(self.window_a, self.remote_b)
+            await request
+            await request
+            late = self.a.put(self.window_a, self.remote_b, timeout=0)
+            for _ in range(2):
+                with self.assertRaises(hixl.RetryLater):
+                    await late
+            await asyncio.gather(*(self.a.put(self.window_a, self.remote_b, 100) for _ in range(300)))
+
+        self.run_async(story())
+
+    def test_many_at_once(self):
+        async def one(number):
+            await self.a.aio.put(memoryview(self.window_a)[number * 64:number * 64 + 64],
+                                 self.remote_b.at(number * 64))
+
+        async def story():
+            memoryview(self.window_a)[:] = pattern(len(self.window_a), 7)
+            await asyncio.gather(*(one(number) for number in range(2000)))
+            self.assertEqual(bytes(self.window_b)[:2000 * 64], bytes(self.window_a)[:2000 * 64])
+
+        self.run_async(story())
+
+    def test_together(self):
+        async def story():
+            a, b = self.a.aio, self.b.aio
+            await asyncio.gather(a.barrier(), b.barrier())
+            of_b, of_a = await asyncio.gather(a.exchange(self.window_a, [1]), b.exchange([self.window_b], [0]))
+            self.assertEqual((of_b[0].regions[0], of_a[0].regions[0]), (self.remote_b, self.remote_a))
+            group, other = await asyncio.gather(a.create_group([0, 1]), b.create_group([0, 1]))
+            self.assertEqual(group.ranks, (0, 1))
+            await asyncio.gather(a.prewarm([1]), b.prewarm([0]))
+            region = self.a.allocate(4096)
+            await a.deregister(region)
+            self.assertTrue(region.closed)
+            with self.assertRaises(hixl.Reconnect):
+                await a.deregister(region)
+            group.close()
+            other.close()
+
+        self.run_async(story())
+
+    def test_errors(self):
+        async def story():
+            with self.assertRaises(hixl.FixCall):
+                await self.a.aio.put(bytearray(1000), self.remote_b)
+            with self.assertRaises(TypeError):
+                await self.a.aio.put(self.window_a)
+            with self.assertRaises(hixl.RetryLater) as caught:
+                await self.a.aio.put(self.window_a, self.remote_b, timeout=0)
+            self.assertEqual(caught.exception.code, hixl.ErrorCode.DEADLINE_EXCEEDED)
+            with self.assertRaises(hixl.RetryLater) as caught:
+                await self.a.aio.barrier(timeout=0.01)
+            self.assertEqual(caught.exception.detail.missing, (1,))
+            await asyncio.gather(self.a.aio.barrier(), self.b.aio.barrier())
+
+        self.run_async(story())
+
+    def test_a_cancelled_await_ends_after_its_operation(self):
+        async def story():
+            for _ in range(50):
+                task = asyncio.ensure_future(self.a.aio.put(self.window_a, self.remote_b))
+                await asyncio.sleep(0)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                self.assertEqual(self.a.outstanding(), [])  # ended, and its slot is free
+            with self.assertRaises(asyncio.TimeoutError):  # the barrier has no cancel: it ends by its own deadline
+                await asyncio.wait_for(self.a.aio.barrier(timeout=0.05), 0.01)
+
+        self.run_async(story())
+        self.pair.a.quiet()
+
+    def test_event_loops_one_after_the_other(self):
+        from hixl import aio
+
+        async def story():
+            await self.a.aio.put(self.window_a, self.remote_b)
+            await self.a.put(self.window_a, self.remote_b)
+
+        for _ in range(5):
+            self.run_async(story())
+        gc.collect()
+        self.assertEqual(len(aio._watchers), 0)
+
+    def test_outside_of_an_event_loop(self):
+        with self.assertRaises(RuntimeError):
+            self.a.aio
+
+    def test_a_polled_rank_in_the_event_loop(self):
+        async def story():
+            rank = hixl.Runtime.polled()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(rank.fileno(), rank.poll)
+            await rank.aio.joined()
+            region = rank.allocate(4096)
+            await rank.aio.deregister(region)
+            await rank.aio.stop()
+            loop.remove_reader(rank.fileno())
+
+        self.run_async(story())
+
+
+if __name__ == "__main__":
+    unittest.main()
