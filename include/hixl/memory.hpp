@@ -13,6 +13,9 @@
 
 namespace hixl {
 
+/// Asks for regions of whatever tag (Offers::ask()).
+inline constexpr std::uint32_t k_any_tag = 0xffffffffU;
+
 struct RegisterOptions {
   Rights rights = Rights::all;
   std::uint32_t tag = 0;  ///< told to peers beside the region, to find one among several

@@ -6,8 +6,8 @@
 // Split by idea: core_start.cpp (birth), core_stop.cpp (death), core_post.cpp (checks and posting), core_batch.cpp
 // (many ranges in one operation), core_atomic.cpp (atomics both ways), core_order.cpp (fence, flush, quiet),
 // core_lane.cpp (express lane), core_memory.cpp (regions), core_calls.cpp (exchange, deregister, barrier, counters,
-// links), core_group.cpp (groups), core_inspect.cpp (looking inside), core_sweep.cpp (the sweeper), core_wait.cpp (ends
-// and who is told).
+// links), offers.cpp (what others may ask for), core_group.cpp (groups), core_inspect.cpp (looking inside),
+// core_sweep.cpp (the sweeper), core_wait.cpp (ends and who is told).
 #pragma once
 
 #include <atomic>
@@ -116,7 +116,8 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> prewarm(std::span<const Rank> with, Timeout timeout, Done done, void* context);
   [[nodiscard]] Result<void> exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                       void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
-                                      std::uint64_t group = 0, peer::ExchangeEnd end = peer::ExchangeEnd::answered);
+                                      const peer::ExchangeStream& stream = {});
+  [[nodiscard]] Result<void> offer(std::span<const Region> regions, Done done, void* context);
   [[nodiscard]] Result<void> barrier(std::span<const Rank> ranks, Timeout timeout,
                                      void (*done)(void*, const Result<void>&), void* context);
   [[nodiscard]] Result<void> quiet(Timeout timeout, void (*done)(void*, const Result<void>&), void* context);
@@ -181,6 +182,8 @@ class Core final : private peer::PeerListener,
 
   [[nodiscard]] Result<void> check_rank(Rank rank) const noexcept;
   [[nodiscard]] Result<memory::RegionInfo> find_own(const Region& region) const;
+  [[nodiscard]] static wire::RegionDescriptor descriptor_of(const memory::RegionInfo& info);
+  [[nodiscard]] RemoteRegion told_of(const wire::RegionDescriptor& region) const;
   /// `need`: write for the sink of a get.
   [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size, Rights need);
   /// Whether a post copies its source itself, so that it needs no registration.

@@ -123,9 +123,33 @@ struct ExchangeCall {
 
 }  // namespace
 
+wire::RegionDescriptor Core::descriptor_of(const memory::RegionInfo& info) {
+  return {.key = info.key,
+          .token = info.token,
+          .base = reinterpret_cast<std::uint64_t>(info.data),
+          .length = info.size,
+          .rights = info.rights,
+          .tag = info.tag,
+          .window_id = info.window_id,
+          .window_offset = info.window_id != 0 ? info.window_offset : 0,
+          .kind = info.device->caps().kind};
+}
+
+RemoteRegion Core::told_of(const wire::RegionDescriptor& region) const {
+  return {.rank = options_.rank,
+          .incarnation = services_->incarnation,
+          .key = region.key,
+          .token = region.token,
+          .base = region.base,
+          .length = region.length,
+          .rights = region.rights,
+          .tag = region.tag,
+          .kind = region.kind};
+}
+
 Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
-                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context, std::uint64_t group,
-                            peer::ExchangeEnd end) {
+                            void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
+                            const peer::ExchangeStream& stream) {
   if (const auto valid = check_done(done); !valid) return valid;
   if (const auto admitted = admit(); !admitted) return admitted;
   const auto deadline = deadline_of(timeout);
@@ -148,7 +172,7 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
   };
   const auto begun = call(make_call(
       [this, collect = collect.get(), regions = std::vector<Region>(mine.begin(), mine.end()), deadline = *deadline,
-       group, end, refuse_all] {
+       stream, refuse_all] {
         if (stop_stage_ >= StopStage::closing) {
           refuse_all(Error(ErrorCode::stopped, {.stage = Stage::shutdown}));
           return;
@@ -161,25 +185,11 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
             refuse_all(info.error());
             return;
           }
-          const auto base = reinterpret_cast<std::uint64_t>(info->data);
-          descriptors.push_back({.key = info->key,
-                                 .token = info->token,
-                                 .base = base,
-                                 .length = info->size,
-                                 .rights = info->rights,
-                                 .tag = info->tag,
-                                 .window_id = info->window_id,
-                                 .window_offset = info->window_id != 0 ? info->window_offset : 0,
-                                 .kind = info->device->caps().kind});
-          own.push_back({.rank = options_.rank,
-                         .incarnation = services_->incarnation,
-                         .key = info->key,
-                         .token = info->token,
-                         .base = base,
-                         .length = info->size,
-                         .rights = info->rights,
-                         .tag = info->tag,
-                         .kind = info->device->caps().kind});
+          descriptors.push_back(descriptor_of(*info));
+          own.push_back(told_of(descriptors.back()));
+        }
+        if (stream.note == wire::ExchangeNote::question) {  // what this rank would answer itself
+          for (const auto& [id, region] : services_->offered) own.push_back(told_of(region));
         }
         for (ExchangeCall::Place& place : collect->places) {
           PeerAddresses& answer = collect->answers[place.index];
@@ -197,8 +207,7 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
                                                 here.call->one(here.index, std::move(got));
                                               },
                                           .context = &place,
-                                          .group = group,
-                                          .end = end});
+                                          .stream = stream});
           } else {
             answer.result = fail(ErrorCode::limit_reached, {.rank = answer.rank, .limit = options_.peers_max});
             collect->finish_one();

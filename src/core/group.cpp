@@ -121,7 +121,7 @@ std::vector<PeerAddresses> Group::exchange(std::span<const Region> mine, Timeout
                             **core,
                             [&](void* waiting) {
                               return (*core)->exchange(mine, state_->ranks, state_->timeout_of(timeout),
-                                                       core::store_answers, waiting, state_->name);
+                                                       core::store_answers, waiting, {.group = state_->name});
                             })
                       : Result<std::vector<PeerAddresses>>(fail(core.error()));
   if (answers) return std::move(*answers);

@@ -8,15 +8,10 @@
 
 #include "core/core.hpp"
 #include "core/group_state.hpp"
+#include "core/runtime_state.hpp"
 #include "core/wait_for.hpp"
 
 namespace hixl {
-
-class Runtime::State {
- public:
-  explicit State(std::unique_ptr<core::Core> c) : core(std::move(c)) {}
-  std::unique_ptr<core::Core> core;
-};
 
 namespace {
 
@@ -135,7 +130,7 @@ Result<void> Runtime::exchange_async(std::span<const Region> mine, std::span<con
 
 Result<void> Runtime::publish_async(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                                     void (*done)(void*, std::vector<PeerAddresses>&&), void* context) {
-  return state_->core->exchange(mine, with, timeout, done, context, 0, peer::ExchangeEnd::acknowledged);
+  return state_->core->exchange(mine, with, timeout, done, context, {.note = wire::ExchangeNote::told});
 }
 
 Result<void> Runtime::prewarm(std::span<const Rank> with, Timeout timeout) {

@@ -60,6 +60,7 @@ class PeerActor final : private LinkActorEvents,
   /// told inline.
   void cancel(Operation& operation);
   void exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait);
+  void serve_questions();  ///< of this peer, as far as what is offered answers them
   /// False: the queue is full.
   [[nodiscard]] bool send_control(wire::FrameType type, ConstBytes body);
   /// Connects now rather than with the first need. Ends when each link stands or has failed once, and one stands; or at
@@ -271,6 +272,7 @@ class PeerActor final : private LinkActorEvents,
   void look_at_exchanges_by(Instant time);
   void match_exchanges();
   void serve_exchanges();
+  void take_exchange(ArrivedExchange&& arrived);
   [[nodiscard]] std::deque<Waiter> forget_exchanges();
   void ask_again(std::deque<Waiter> waiters);
   void fail_exchanges(std::deque<Waiter> waiters, const Error& error);
@@ -352,8 +354,7 @@ class PeerActor final : private LinkActorEvents,
   struct OutExchange {
     std::uint64_t number;
     std::vector<wire::RegionDescriptor> regions;
-    std::uint64_t group = 0;
-    bool again = false;  // answers no exchange of the peer's program
+    ExchangeStream stream{};
     std::size_t regions_queued = 0;
     bool queued_whole = false;
   };
@@ -369,6 +370,7 @@ class PeerActor final : private LinkActorEvents,
   std::size_t attaching_ = 0;
   bool arrived_whole_ = false;
   std::deque<ArrivedExchange> arrived_;  // not yet given to a waiter
+  std::vector<std::uint32_t> asked_;     // tags of the peer's questions that wait for an offer
 
   Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
   Ticker fence_tick_{*this, &PeerActor::on_fence_tick};

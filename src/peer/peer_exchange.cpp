@@ -33,10 +33,7 @@ void PeerActor::exchange(std::vector<wire::RegionDescriptor> mine, const Exchang
   }
   for (const wire::RegionDescriptor& region : mine) published_.insert_or_assign(region.key.id, region);
   exchanges_out_ += 1;
-  publishing_.push_back({.number = exchanges_out_,
-                         .regions = std::move(mine),
-                         .group = wait.group,
-                         .again = wait.end == ExchangeEnd::acknowledged});
+  publishing_.push_back({.number = exchanges_out_, .regions = std::move(mine), .stream = wait.stream});
   waiter.number = exchanges_out_;
   waiters_.push_back(waiter);
   publish();
@@ -56,7 +53,7 @@ void PeerActor::look_at_exchanges_by(Instant time) {
 void PeerActor::publish_again() {
   std::erase_if(published_, [this](const auto& entry) { return !services_.regions.info(entry.second.key); });
   if (published_.empty()) return;
-  OutExchange out{.number = ++exchanges_out_, .regions = {}, .again = true};
+  OutExchange out{.number = ++exchanges_out_, .regions = {}, .stream = {.note = wire::ExchangeNote::told}};
   for (const auto& [id, region] : published_) out.regions.push_back(region);
   publishing_.push_back(std::move(out));
   look_at_exchanges_by(services_.loop.now() + services_.timing.repeat);
@@ -72,8 +69,8 @@ void PeerActor::publish() {
       wire::Exchange message{.number = out.number,
                              .first = static_cast<std::uint32_t>(first),
                              .total = static_cast<std::uint32_t>(out.regions.size()),
-                             .again = out.again ? std::uint8_t{1} : std::uint8_t{0},
-                             .group = out.group,
+                             .note = out.stream.note,
+                             .group = out.stream.group,
                              .regions = {}};
       message.regions.assign(out.regions.begin() + static_cast<std::ptrdiff_t>(first),
                              out.regions.begin() + static_cast<std::ptrdiff_t>(last));
@@ -131,8 +128,7 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
   if (message.number != exchanges_in_ + 1 || arrived_whole_ || !room_for_exchange()) return;
   if (message.first == 0 && arriving_.number != message.number) arriving_ = {.number = message.number};
   if (message.number != arriving_.number || message.first != arriving_.seen) return;
-  arriving_.again = message.again != 0;
-  arriving_.group = message.group;
+  arriving_.stream = {message.note, message.group};
   for (const wire::RegionDescriptor& region : message.regions) {
     arriving_.seen += 1;
     if (arriving_.regions.size() < services_.regions_max) {
@@ -179,7 +175,9 @@ void PeerActor::refuse_region(Error error) {
 bool PeerActor::room_for_exchange() {
   if (arrived_.size() < k_exchanges_open_max) return true;
   const auto dead = std::find_if(arrived_.begin(), arrived_.end(), [this](const ArrivedExchange& arrived) {
-    return arrived.group != 0 && !services_.listener.has_group(arrived.group);
+    const ExchangeStream& stream = arrived.stream;
+    return stream.note == wire::ExchangeNote::exchange && stream.group != 0 &&
+           !services_.listener.has_group(stream.group);
   });
   if (dead == arrived_.end()) return false;
   arrived_.erase(dead);
@@ -241,11 +239,55 @@ void PeerActor::arrived_exchange_settled() {
   std::vector<RemoteRegion> regions;
   regions.reserve(arriving_.regions.size());
   for (const wire::RegionDescriptor& region : arriving_.regions) regions.push_back(remote_region(region));
-  // What is only told again answers no exchange of the program.
-  if (!arriving_.again) arrived_.push_back({arriving_.group, std::move(regions), arriving_.refused});
+  take_exchange({.stream = arriving_.stream, .regions = std::move(regions), .refused = arriving_.refused});
   arriving_ = {};
   send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
   match_exchanges();
+}
+
+void PeerActor::take_exchange(ArrivedExchange&& arrived) {
+  const ExchangeStream& stream = arrived.stream;
+  switch (stream.note) {
+    case wire::ExchangeNote::told:
+      return;  // its regions are known, and it answers nothing
+    case wire::ExchangeNote::question: {
+      const auto tag = static_cast<std::uint32_t>(stream.group);
+      const bool known = std::find(asked_.begin(), asked_.end(), tag) != asked_.end();
+      if (!known && asked_.size() < k_exchanges_open_max) asked_.push_back(tag);
+      return serve_questions();
+    }
+    case wire::ExchangeNote::answer:
+      // Whoever asked may have given up.
+      if (std::none_of(waiters_.begin(), waiters_.end(),
+                       [&](const Waiter& waiter) { return waiter.wait.stream.answered_by() == stream; })) {
+        return;
+      }
+      break;
+    case wire::ExchangeNote::exchange:
+      break;
+  }
+  arrived_.push_back(std::move(arrived));
+}
+
+/// Whoever asks for a tag hears of everything that is offered as soon as something of that tag is; for any tag, at
+/// once.
+void PeerActor::serve_questions() {
+  if (asked_.empty() || !session_active_) return;
+  std::erase_if(services_.offered, [&](const auto& entry) { return !services_.regions.info(entry.second.key); });
+  std::erase_if(asked_, [&](std::uint32_t tag) {
+    const bool there = tag == k_any_tag || std::any_of(services_.offered.begin(), services_.offered.end(),
+                                                       [&](const auto& entry) { return entry.second.tag == tag; });
+    if (!there) return false;
+    OutExchange out{.number = ++exchanges_out_, .regions = {}, .stream = {wire::ExchangeNote::answer, tag}};
+    for (const auto& [id, region] : services_.offered) {
+      out.regions.push_back(region);
+      published_.insert_or_assign(id, region);
+    }
+    publishing_.push_back(std::move(out));
+    return true;
+  });
+  publish();
+  look_at_exchanges_by(services_.loop.now() + services_.timing.repeat);
 }
 
 // ---- both ----
@@ -263,13 +305,14 @@ void PeerActor::serve_exchanges() {
   for (std::size_t i = 0; i < waiters_.size();) {
     const Waiter waiter = waiters_[i];
     if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
-    if (waiter.wait.end == ExchangeEnd::acknowledged) {
+    if (waiter.wait.stream.note == wire::ExchangeNote::told) {
       waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
       waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = {}, .regions = {}});
       continue;
     }
-    const auto taken = std::find_if(arrived_.begin(), arrived_.end(),
-                                    [&](const ArrivedExchange& arrived) { return arrived.group == waiter.wait.group; });
+    const auto taken = std::find_if(arrived_.begin(), arrived_.end(), [&](const ArrivedExchange& arrived) {
+      return arrived.stream == waiter.wait.stream.answered_by();
+    });
     if (taken == arrived_.end()) {
       ++i;
       continue;
@@ -290,6 +333,7 @@ std::deque<PeerActor::Waiter> PeerActor::forget_exchanges() {
   attaching_ = 0;
   arrived_whole_ = false;
   arrived_.clear();
+  asked_.clear();
   publishing_.clear();
   return std::exchange(waiters_, {});
 }
@@ -299,10 +343,7 @@ void PeerActor::ask_again(std::deque<Waiter> waiters) {
   for (Waiter& waiter : waiters) {
     if (waiter.refused.code == ErrorCode::ok) {
       waiter.number = ++exchanges_out_;
-      publishing_.push_back({.number = waiter.number,
-                             .regions = waiter.regions,
-                             .group = waiter.wait.group,
-                             .again = waiter.wait.end == ExchangeEnd::acknowledged});
+      publishing_.push_back({.number = waiter.number, .regions = waiter.regions, .stream = waiter.wait.stream});
     }
     waiters_.push_back(std::move(waiter));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +59,9 @@ struct LinkKindOff {
   Error error{};  ///< what the system said, if it was asked
 };
 
+/// Regions that any peer may ask for, by id; see PeerActor::serve_questions().
+using Offered = std::map<std::uint32_t, wire::RegionDescriptor>;
+
 struct PeerServices {
   runtime::Loop& loop;
   memory::RegionTable& regions;
@@ -86,6 +90,7 @@ struct PeerServices {
   bool warned_window = false;
   OpId last_op_id = 0;
   std::size_t same_host_peers = 0;
+  Offered offered{};
 };
 
 }  // namespace hixl::peer

@@ -14,10 +14,15 @@
 
 namespace hixl::peer {
 
-/// What an exchange waits for.
-enum class ExchangeEnd : std::uint8_t {
-  answered,      ///< the peer has our regions, and has sent an exchange of its own
-  acknowledged,  ///< the peer has our regions; its program is not asked for anything
+/// What an exchange belongs to: an exchange is answered by the peer's next one of the same group, a question by the
+/// answer with the same tag. What is only told ends when the peer has it.
+struct ExchangeStream {
+  wire::ExchangeNote note = wire::ExchangeNote::exchange;
+  std::uint64_t group = 0;  ///< or tag
+  [[nodiscard]] ExchangeStream answered_by() const noexcept {
+    return {note == wire::ExchangeNote::question ? wire::ExchangeNote::answer : note, group};
+  }
+  friend bool operator==(const ExchangeStream&, const ExchangeStream&) = default;
 };
 
 /// One exchange that a program waits for.
@@ -25,15 +30,13 @@ struct ExchangeWait {
   Instant deadline{};
   void (*done)(void* context, PeerAddresses&& answer) = nullptr;  ///< once, never inline from exchange()
   void* context = nullptr;
-  std::uint64_t group = 0;  ///< answered by the peer's next exchange in the same group; 0: in none
-  ExchangeEnd end = ExchangeEnd::answered;
+  ExchangeStream stream{};  ///< what is told belongs to it, and answers it
 };
 
 /// An exchange of the peer whose frames are coming in.
 struct ArrivingExchange {
   std::uint64_t number = 0;
-  std::uint64_t group = 0;
-  bool again = false;  ///< told once more, unasked
+  ExchangeStream stream{};
   std::vector<wire::RegionDescriptor> regions{};
   std::uint32_t seen = 0;  ///< descriptors, with those beyond the limit of regions, which are not kept
   Error refused{};         ///< why the first one that was not accepted here was not; ok: all are
@@ -41,7 +44,7 @@ struct ArrivingExchange {
 
 /// One that is whole, for the program.
 struct ArrivedExchange {
-  std::uint64_t group = 0;
+  ExchangeStream stream{};
   std::vector<RemoteRegion> regions;
   Error refused{};
 };

@@ -6,6 +6,7 @@
 #include "wire/messages.hpp"
 
 namespace hixl::wire {
+constexpr std::uint64_t k_region_tag_max = 0xffffffffU;
 /// Bytes of one descriptor on the wire.
 constexpr std::size_t k_descriptor_bytes = 8 + 16 + 8 + 8 + 1 + 4 + 4 + 8 + 1;
 static_assert(29 + k_descriptors_max * k_descriptor_bytes <= k_body_bytes_max, "a full exchange fits a body");
@@ -18,8 +19,11 @@ static bool valid(const RegionDescriptor& d) noexcept {
 /// Frames of an exchange make progress: only an exchange of nothing has a frame of nothing.
 static bool valid(const Exchange& m) noexcept {
   const std::uint64_t count = m.regions.size();
-  if (m.number == 0 || m.total > k_regions_max || m.first + count > m.total || m.again > 1) return false;
+  if (m.number == 0 || m.total > k_regions_max || m.first + count > m.total) return false;
   if (count == 0 && m.total != 0) return false;
+  const bool tagged = m.note == ExchangeNote::question || m.note == ExchangeNote::answer;
+  if (m.note > ExchangeNote::answer || (tagged && m.group > k_region_tag_max)) return false;
+  if (m.note == ExchangeNote::question && m.total != 0) return false;
   for (const RegionDescriptor& region : m.regions) {
     if (!valid(region)) return false;
   }
@@ -42,7 +46,7 @@ void fields(Code& code, typename Code::template Field<RegionDescriptor>& d) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<Exchange>& m) {
-  code(m.number, m.first, m.total, m.again, m.group);
+  code(m.number, m.first, m.total, m.note, m.group);
   code.list(m.regions, k_descriptors_max, k_descriptor_bytes);
 }
 template <class Code>

@@ -164,12 +164,19 @@ struct RegionDescriptor {
   MemoryKind kind = MemoryKind::host;  ///< whether the owner's CPU may touch it: no kind but host can be signalled
 };
 inline constexpr std::size_t k_descriptors_max = 1000;  ///< in one exchange frame
+/// What an exchange of regions is for.
+enum class ExchangeNote : std::uint8_t {
+  exchange = 0,  ///< of a program that waits for the peer's; `group` names the group in which it is made, 0: in none
+  told = 1,      ///< unasked, or once more after a lost session: answers nothing
+  question = 2,  ///< of nothing: for all that the peer offers, as soon as it offers something of the tag in `group`
+  answer = 3,    ///< to the question with the tag in `group`
+};
 struct Exchange {
   std::uint64_t number = 0;  ///< the sender's count of exchanges with this peer, from 1
   std::uint32_t first = 0;   ///< index of the first descriptor of this frame
   std::uint32_t total = 0;   ///< of the whole exchange
-  std::uint8_t again = 0;    ///< 1: told again after a lost session, so no answer to an exchange() of the program
-  std::uint64_t group = 0;   ///< the name of the group in which it is made; 0: in none
+  ExchangeNote note = ExchangeNote::exchange;
+  std::uint64_t group = 0;
   std::vector<RegionDescriptor> regions;
 };
 struct ExchangeAck {

@@ -119,15 +119,16 @@ std::vector<Attack> lengths() {
        [](Scene& scene, Session& session) { session.say(FrameType::write, access_to(scene, 0, 16), true, k_eight); }},
       {"an exchange of 2^32 - 1 regions",
        [](Scene&, Session& session) {
-         ByteVector body =
-             body_of(wire::Exchange{.number = 2, .first = 0, .total = 0, .again = 0, .group = 0, .regions = {}});
+         ByteVector body = body_of(wire::Exchange{
+             .number = 2, .first = 0, .total = 0, .note = wire::ExchangeNote::exchange, .group = 0, .regions = {}});
          const std::uint32_t count = 0xffffffffU;
          std::memcpy(body.data() + body.size() - sizeof count, &count, sizeof count);
          session.wire.send(frame_of(session.header(FrameType::exchange, true), body));
        }},
       {"a region that ends behind 2^64",
        [](Scene&, Session& session) {
-         wire::Exchange exchange{.number = 2, .first = 0, .total = 1, .again = 0, .group = 0, .regions = {}};
+         wire::Exchange exchange{
+             .number = 2, .first = 0, .total = 1, .note = wire::ExchangeNote::exchange, .group = 0, .regions = {}};
          exchange.regions.push_back({.key = {.id = 2, .generation = 1}, .base = k_most - 100, .length = 200});
          session.say(FrameType::exchange, exchange);
        }},

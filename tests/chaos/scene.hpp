@@ -106,7 +106,8 @@ class Scene {
     REQUIRE(decode_body(ConstBytes(frame->body), exchange));
     REQUIRE(exchange.regions.size() == 1);
     granted_ = exchange.regions.front();
-    wire::Exchange own{.number = 1, .first = 0, .total = 1, .again = 0, .group = 0, .regions = {}};
+    wire::Exchange own{
+        .number = 1, .first = 0, .total = 1, .note = wire::ExchangeNote::exchange, .group = 0, .regions = {}};
     own.regions.push_back(
         {.key = {.id = 1, .generation = 1}, .base = 0x10000, .length = std::uint64_t{1} << 40U, .rights = Rights::all});
     REQUIRE(session_.say(wire::FrameType::exchange, own));

@@ -177,7 +177,7 @@ TEST_CASE("a session whose links never come up ends as a connection that did not
                                                                std::move(answer);
                                                          },
                                                      .context = &wait,
-                                                     .group = 0});
+                                                     .stream = {.group = 0}});
   REQUIRE(world.run([&] { return wait.ends > 0; }, seconds(10)));
   const Error& error = wait.answer.result.error();
   CHECK(error.code == ErrorCode::connect_timeout);

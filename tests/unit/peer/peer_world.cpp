@@ -149,7 +149,7 @@ ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescripto
                                         at.ended_at = at.life->world.world.now();
                                       },
                                   .context = &job,
-                                  .group = group});
+                                  .stream = {.group = group}});
   CHECK(job.ends == 0);  // never inline
   wake();
   return job;

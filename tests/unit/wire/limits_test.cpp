@@ -183,7 +183,21 @@ TEST_CASE("exchange") {
   CHECK(!decode_body(ConstBytes(exchange_bytes(k_regions_max + 1, 1, 1)), out));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.number = 0; }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.first = 0xffffffffU; }));
-  CHECK(!accepts<Exchange>([](Exchange& m) { m.again = 2; }));
+  CHECK(!accepts<Exchange>([](Exchange& m) { m.note = static_cast<ExchangeNote>(4); }));
+  const auto without = [](Exchange& m, ExchangeNote note, std::uint64_t tag) {
+    m.note = note;
+    m.group = tag;
+    m.first = m.total = 0;
+    m.regions.clear();
+  };
+  CHECK(accepts<Exchange>([&](Exchange& m) { without(m, ExchangeNote::question, 0xffffffffU); }));
+  CHECK(accepts<Exchange>([&](Exchange& m) { without(m, ExchangeNote::answer, 7); }));
+  CHECK(!accepts<Exchange>([&](Exchange& m) { without(m, ExchangeNote::question, 0x100000000U); }));
+  CHECK(!accepts<Exchange>([&](Exchange& m) { without(m, ExchangeNote::answer, 0x100000000U); }));
+  CHECK(!accepts<Exchange>([](Exchange& m) {  // a question tells nothing
+    m.note = ExchangeNote::question;
+    m.group = 7;
+  }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].key.generation = 0; }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].rights = static_cast<Rights>(8); }));
   CHECK(!accepts<Exchange>([](Exchange& m) { m.regions[0].base = m.regions[0].length = ~std::uint64_t{0}; }));

@@ -142,7 +142,8 @@ inline void fill(Random& r, Exchange& m) {
   m.first = up_to<std::uint32_t>(r, 1000);
   m.regions.resize(from_1<std::size_t>(r, r.chance(100) ? k_descriptors_max : 20));
   m.total = m.first + static_cast<std::uint32_t>(m.regions.size()) + up_to<std::uint32_t>(r, 1000);
-  m.again = up_to<std::uint8_t>(r, 1);
+  // Questions and answers have rules of their own; limits_test.cpp.
+  m.note = static_cast<ExchangeNote>(up_to<std::uint8_t>(r, 1));
   m.group = r.next();
   for (RegionDescriptor& region : m.regions) fill(r, region);
 }
@@ -269,7 +270,7 @@ inline bool same(const Access& a, const Access& b) {
                     [](const WireSegment& x, const WireSegment& y) { return tied(x) == tied(y); });
 }
 inline bool same(const Exchange& a, const Exchange& b) {
-  return a.number == b.number && a.first == b.first && a.total == b.total && a.again == b.again &&
+  return a.number == b.number && a.first == b.first && a.total == b.total && a.note == b.note &&
          std::equal(a.regions.begin(), a.regions.end(), b.regions.begin(), b.regions.end(),
                     [](const RegionDescriptor& x, const RegionDescriptor& y) { return tied(x) == tied(y); });
 }

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What is behind a hixl::Runtime.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <hixl/runtime.hpp>
+
+#include "core/core.hpp"
+
+namespace hixl {
+
+class Runtime::State {
+ public:
+  explicit State(std::unique_ptr<core::Core> c) : core(std::move(c)) {}
+  std::unique_ptr<core::Core> core;
+};
+
+}  // namespace hixl
