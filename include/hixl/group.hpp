@@ -59,6 +59,9 @@ class Group {
   [[nodiscard]] Result<void> barrier_async(Timeout timeout, Done done, void* context);
   /// Runtime::exchange() with all members in this group, this rank too; answers in the group's order. Blocking.
   [[nodiscard]] std::vector<PeerAddresses> exchange(std::span<const Region> mine, Timeout timeout = k_default_timeout);
+  /// The same with some members only, who do it with this rank; one that is no member is INVALID_ARGUMENT.
+  [[nodiscard]] std::vector<PeerAddresses> exchange_with(std::span<const Region> mine, std::span<const Rank> with,
+                                                         Timeout timeout = k_default_timeout);
 
   // ---- transfers: as Runtime's, to members only (INVALID_ARGUMENT names the rank), over the group's links ----
   [[nodiscard]] Result<Request> put(const void* local, const RemoteAddress& remote, std::uint64_t size,

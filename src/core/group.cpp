@@ -116,17 +116,26 @@ Result<void> Group::barrier_async(Timeout timeout, void (*done)(void*, const Res
 
 std::vector<PeerAddresses> Group::exchange(std::span<const Region> mine, Timeout timeout) {
   if (!state_) return {};
-  const auto core = state_->enter();
+  return exchange_with(mine, state_->ranks, timeout);
+}
+
+std::vector<PeerAddresses> Group::exchange_with(std::span<const Region> mine, std::span<const Rank> with,
+                                                Timeout timeout) {
+  if (!state_) return {};
+  auto core = state_->enter();
+  for (const Rank rank : with) {
+    if (const auto member = state_->check_member(rank); core && !member) core = fail(member.error());
+  }
   auto answers = core ? core::wait_for<std::vector<PeerAddresses>>(
                             **core,
                             [&](void* waiting) {
-                              return (*core)->exchange(mine, state_->ranks, state_->timeout_of(timeout),
-                                                       core::store_answers, waiting, {.group = state_->name});
+                              return (*core)->exchange(mine, with, state_->timeout_of(timeout), core::store_answers,
+                                                       waiting, {.group = state_->name});
                             })
                       : Result<std::vector<PeerAddresses>>(fail(core.error()));
   if (answers) return std::move(*answers);
   std::vector<PeerAddresses> refused;
-  for (const Rank rank : state_->ranks) {
+  for (const Rank rank : with) {
     refused.push_back({.rank = rank, .result = fail(answers.error()), .regions = {}});
   }
   return refused;

@@ -99,6 +99,30 @@ TEST_CASE("a kind that is asked for is taken, or it is an error: pcie for memory
         ErrorCode::transport_unavailable);
 }
 
+TEST_CASE("two members exchange alone, a stranger is refused, and the others know nothing of it") {
+  World world(3);
+  auto group = make(world, {0, 1}, {.tag = 1});
+  auto mine = world[0].allocate(4096, {.tag = 1});
+  auto theirs = world[1].allocate(4096, {.tag = 2});
+  require_ok(mine);
+  require_ok(theirs);
+  std::vector<PeerAddresses> learned;
+  const Rank zero = 0;
+  const Rank one = 1;
+  const Rank stranger = 2;
+  std::thread other([&] { learned = group[1].exchange_with({&*theirs, 1}, {&zero, 1}, k_patience); });
+  const auto got = group[0].exchange_with({&*mine, 1}, {&one, 1}, k_patience);
+  other.join();
+  REQUIRE(got.size() == 1);
+  require_ok(got[0].result);
+  CHECK(got[0].regions.front().tag == 2);
+  CHECK(learned[0].regions.front().tag == 1);
+  const auto refused = group[0].exchange_with({&*mine, 1}, {&stranger, 1}, 1s);
+  REQUIRE(refused.size() == 1);
+  CHECK(code_of(refused[0].result) == ErrorCode::invalid_argument);
+  CHECK(refused[0].result.error().detail.rank == 2);
+}
+
 TEST_CASE("two groups of the same ranks exchange at once, in opposite orders, and each learns its own regions") {
   World world(2);
   auto one = make(world, {0, 1}, {.tag = 1});
