@@ -184,8 +184,7 @@ class Runtime {
   [[nodiscard]] Result<void> check_access(const RemoteAddress& remote, std::uint64_t size, Rights need) const;
   [[nodiscard]] Result<void> check_access(const void* local, std::uint64_t size, Rights need) const;
 
-  /// Tells the peers, drains until `timeout`, then fences the rest. Not on the loop thread (WOULD_DEADLOCK). A second
-  /// call gives the first one's answer.
+  /// Tells the peers, drains until `timeout`, then fences the rest. Not on the loop thread: WOULD_DEADLOCK.
   [[nodiscard]] Result<void> stop(Timeout timeout = std::chrono::seconds(5));
   /// Without blocking, for a host's loop and poll(): turn on until `done` was called. STOPPED when that is over.
   [[nodiscard]] Result<void> stop_async(Timeout timeout, Done done, void* context);
