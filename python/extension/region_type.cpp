@@ -80,6 +80,75 @@ PyObject* key(PyObject* self, void*) {
   return Py_BuildValue("II", k.id, k.generation);
 }
 
+/// A part of a region with a count of views of its own: whoever lends pieces of one region out sees when one comes
+/// back.
+struct PartBody {
+  PyObject* region = nullptr;  ///< owned; counts the part as a view
+  std::size_t offset = 0;
+  std::size_t size = 0;
+  Py_ssize_t views = 0;
+};
+PyTypeObject* part_type = nullptr;
+
+PyObject* part(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  static constexpr const char* parameters[] = {"offset", "size"};
+  Values<2> v;
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  RegionBody& body = body_of<RegionBody>(self);
+  if (!read(v, "part", parameters, 2, 2, arguments, count, names) || !to_u64(v[0], "offset", offset) ||
+      !to_u64(v[1], "size", size) || !body.usable()) {
+    return nullptr;
+  }
+  if (body.closing || offset > body.region.size || size > body.region.size - offset) {
+    PyErr_SetString(PyExc_ValueError,
+                    body.closing ? "the region is being deregistered" : "the part does not lie within the region");
+    return nullptr;
+  }
+  PyObject* made = construct<PartBody>(part_type, self, offset, size);
+  if (made == nullptr) return nullptr;
+  Py_INCREF(self);
+  ++body.views;
+  return made;
+}
+
+void part_deallocate(PyObject* self) {
+  PyObject* region = body_of<PartBody>(self).region;
+  destroy<PartBody>(self);
+  --body_of<RegionBody>(region).views;
+  Py_DECREF(region);
+}
+
+int part_get_buffer(PyObject* self, Py_buffer* view, int flags) {
+  PartBody& body = body_of<PartBody>(self);
+  const Region& region = body_of<RegionBody>(body.region).region;
+  view->obj = nullptr;
+  if (region.kind == MemoryKind::hbm) {
+    PyErr_SetString(PyExc_BufferError, "device memory has no address that the CPU may use; see Runtime.copy_out()");
+    return -1;
+  }
+  if (PyBuffer_FillInfo(view, self, region.data + body.offset, static_cast<Py_ssize_t>(body.size), 0, flags) != 0) {
+    return -1;
+  }
+  ++body.views;
+  return 0;
+}
+
+void part_release_buffer(PyObject* self, Py_buffer*) { --body_of<PartBody>(self).views; }
+PyObject* part_views(PyObject* self, void*) { return PyLong_FromSsize_t(body_of<PartBody>(self).views); }
+
+bool add_part_type(PyObject* module) {
+  static PyGetSetDef members[] = {{"views", part_views, nullptr, "memoryviews, arrays, ... over it", nullptr}, {}};
+  static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(part_deallocate)},
+                                {Py_tp_getset, members},
+                                {Py_bf_getbuffer, reinterpret_cast<void*>(part_get_buffer)},
+                                {Py_bf_releasebuffer, reinterpret_cast<void*>(part_release_buffer)},
+                                {0, nullptr}};
+  static PyType_Spec spec = {"hixl._core.Part", sizeof(Boxed<PartBody>), 0, Py_TPFLAGS_DEFAULT, slots};
+  return add_type(module, spec, "Part", part_type);
+}
+
 }  // namespace
 
 bool add_region_type(PyObject* module) {
@@ -99,9 +168,12 @@ bool add_region_type(PyObject* module) {
       {"runtime", runtime, nullptr, "whose it is", nullptr},
       {"key", key, nullptr, "(id, generation)", nullptr},
       {}};
+  static PyMethodDef methods[] = {
+      method("part", part, "part(offset, size): a buffer over a part of it, which counts its views"), {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
                                 {Py_tp_getset, members},
+                                {Py_tp_methods, methods},
                                 {Py_tp_repr, reinterpret_cast<void*>(text)},
                                 {Py_sq_length, reinterpret_cast<void*>(length)},
                                 {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
@@ -109,7 +181,7 @@ bool add_region_type(PyObject* module) {
                                 {Py_tp_doc, const_cast<char*>("Memory of this rank that others may use.")},
                                 {0, nullptr}};
   static PyType_Spec spec = {"hixl.Region", sizeof(Boxed<RegionBody>), 0, Py_TPFLAGS_DEFAULT, slots};
-  return add_type(module, spec, "Region", types().region);
+  return add_part_type(module) && add_type(module, spec, "Region", types().region);
 }
 
 }  // namespace hixl::python

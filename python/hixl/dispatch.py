@@ -15,6 +15,8 @@ from ._core import CompletionQueue
 
 # Operations with a callback that are open at a time; beyond, a post answers BUSY. 200 bytes each.
 CAPACITY = 16384
+# How long the end of the interpreter waits for a callback that is under way.
+STOP_TIMEOUT_S = 5
 
 log = logging.getLogger("hixl")
 
@@ -44,7 +46,7 @@ class Dispatcher:
         os.close(self._wake_write)
         self._wake_write = -1
         # A callback that never returns must not keep the interpreter: the thread is a daemon.
-        self._thread.join(timeout=5)
+        self._thread.join(STOP_TIMEOUT_S)
 
     def _run(self):
         poller = select.poll()

@@ -3,6 +3,7 @@
 
 import array
 import concurrent.futures
+import functools
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ def at_once(*calls):
         return [one.result(TIMEOUT_S) for one in [pool.submit(call) for call in calls]]
 
 
+@functools.lru_cache(maxsize=64)
 def pattern(size, seed=1):
     """Bytes that tell where they belong."""
     return array.array("Q", ((i * 0x9E3779B97F4A7C15 + seed) & (2**64 - 1) for i in range((size + 7) // 8))).tobytes()[

@@ -52,8 +52,9 @@ for _ in range(3):
 """)
 
     def test_the_interpreter_ends_in_a_callback_that_never_does(self):
-        # Bounded by the five seconds for which the dispatcher is waited for.
         self.check(PAIR + """
+import hixl.dispatch
+hixl.dispatch.STOP_TIMEOUT_S = 0.1
 stuck = threading.Event()
 inside = threading.Event()
 def never(end):

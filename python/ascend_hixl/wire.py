@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a responder and a requester agree on: a line each way when they connect, and the shape of the ring.
+
+A requester makes a rank for each connection, in the responder's world: so the responder sends from one runtime, in
+whose device memory its cache lies. Its ring is memory for messages, and DEPTH slots in a control region, one a message:
+
+    word 0      number of the message that is there whole; the signal behind its bytes
+    words 1-3   where in the ring, its bytes, bytes of its metadata
+    from 32     metadata, JSON
+
+The responder's control region is one word: how many messages have been released, in order."""
+
+import json
+import struct
+
+import hixl
+
+VERSION = 1
+DEPTH = 64
+SLOT_BYTES = 1024
+METADATA_MAX = SLOT_BYTES - 32
+LINE_MAX = 4096
+SLOT = struct.Struct("<QQQ")
+TAG_RING, TAG_CONTROL, TAG_CREDIT = 0x48584C01, 0x48584C02, 0x48584C03
+
+
+def fail(code, text, **detail):
+    """An exception in this package's words."""
+    return hixl.Error(hixl.ErrorCode[code], f"{code}: {text}", hixl.ErrorDetail(**detail))
+
+
+def send_line(sock, **fields):
+    sock.sendall(json.dumps({"hixl": VERSION, **fields}).encode() + b"\n")
+
+
+def receive_line(sock):
+    """The next line as a dict. MALFORMED_FRAME, VERSION_MISMATCH."""
+    line = b""
+    while not line.endswith(b"\n"):
+        more = sock.recv(LINE_MAX - len(line)) if len(line) < LINE_MAX else b""
+        if not more:
+            raise fail("HANDSHAKE_FAILED" if not line else "MALFORMED_FRAME", "the other side ended the handshake")
+        line += more
+    try:
+        fields = json.loads(line)
+        version = fields["hixl"]
+    except (ValueError, TypeError, KeyError):
+        raise fail("MALFORMED_FRAME", "something else than ascend_hixl answers there") from None
+    if version != VERSION:
+        raise fail("VERSION_MISMATCH", f"the other side speaks version {version}, and this one {VERSION}")
+    return fields
+
+
+def host_and_port(url):
+    host, _, port = url[len("tcp://"):].rpartition(":")
+    return host.strip("[]"), port
+
+
+def seen_from_there(sock, url):
+    """The store's address as the other side of this socket reaches it."""
+    host = sock.getsockname()[0]
+    return f"tcp://[{host}]:{host_and_port(url)[1]}" if ":" in host else f"tcp://{host}:{host_and_port(url)[1]}"
+
+
+def is_number(value, low, high):
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
