@@ -22,6 +22,7 @@ Directory::Directory(PeerServices& services, std::uint32_t peers_max)
     : services_(services),
       peers_max_(peers_max),
       memories_(services.world_size, services.regions_max),
+      dial_slots_(services.loop),
       by_rank_(services.world_size) {
   services_.loop.watch_lateness(this, services_.timing.heartbeat / 2);
 }
@@ -36,7 +37,7 @@ PeerActor* Directory::peer(Rank rank) {
   if (rank >= services_.world_size || rank == services_.rank || released_) return nullptr;
   if (by_rank_[rank] != nullptr) return by_rank_[rank];
   if (peers_.size() >= peers_max_) return nullptr;
-  peers_.push_back(std::make_unique<PeerActor>(services_, rank, memories_.make(rank)));
+  peers_.push_back(std::make_unique<PeerActor>(services_, rank, memories_.make(rank), dial_slots_));
   by_rank_[rank] = peers_.back().get();
   return by_rank_[rank];
 }

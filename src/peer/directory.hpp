@@ -52,6 +52,7 @@ class Directory final : public ControlPlane,
   PeerServices& services_;
   const std::uint32_t peers_max_;
   memory::PeerMemoryTable memories_;
+  DialSlots dial_slots_;  // before those who take them
   std::vector<PeerActor*> by_rank_;
   std::vector<std::unique_ptr<PeerActor>> peers_;
   std::vector<std::unique_ptr<Greeting>> greetings_;

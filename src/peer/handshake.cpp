@@ -20,8 +20,8 @@ wire::FrameHeader plain_header(wire::FrameType type) {
 }  // namespace
 
 Dial::Dial(runtime::Loop& loop, const runtime::Address& address, const wire::Hello& hello, Duration timeout,
-           DialEvents& events)
-    : loop_(loop), address_(address), hello_(hello), events_(events) {
+           DialSlots::Slot slot, DialEvents& events)
+    : loop_(loop), address_(address), hello_(hello), slot_(std::move(slot)), events_(events) {
   auto stream = loop_.port().connect(address, timeout, *this);
   loop_.start_after(*this, timeout);
   if (stream) {

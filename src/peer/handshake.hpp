@@ -12,6 +12,7 @@
 #include <hixl/result.hpp>
 
 #include "links/frame_stream.hpp"
+#include "peer/dial_slots.hpp"
 #include "runtime/loop.hpp"
 #include "wire/messages.hpp"
 
@@ -36,7 +37,7 @@ class Dial final : private runtime::StreamEvents,
                    private runtime::Task {
  public:
   Dial(runtime::Loop& loop, const runtime::Address& address, const wire::Hello& hello, Duration timeout,
-       DialEvents& events);
+       DialSlots::Slot slot, DialEvents& events);
   ~Dial() = default;
   [[nodiscard]] const wire::Hello& hello() const noexcept { return hello_; }
   [[nodiscard]] const runtime::Address& address() const noexcept { return address_; }
@@ -64,6 +65,7 @@ class Dial final : private runtime::StreamEvents,
   runtime::Loop& loop_;
   runtime::Address address_;
   wire::Hello hello_;
+  DialSlots::Slot slot_;  // until destruction, which follows the end in the same turn
   DialEvents& events_;
   std::unique_ptr<runtime::Stream> connecting_;
   std::unique_ptr<links::FrameStream> stream_;

@@ -25,6 +25,7 @@
 #include "memory/peer_memory.hpp"
 #include "peer/arrivals.hpp"
 #include "peer/atomic_numbers.hpp"
+#include "peer/dial_slots.hpp"
 #include "peer/handshake.hpp"
 #include "peer/link_actor.hpp"
 #include "peer/services.hpp"
@@ -48,7 +49,7 @@ class PeerActor final : private LinkActorEvents,
                         private runtime::WatchEvents,
                         private runtime::Task {
  public:
-  PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory);
+  PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory, DialSlots& dial_slots);
   ~PeerActor();
 
   [[nodiscard]] Rank rank() const noexcept { return rank_; }
@@ -115,7 +116,7 @@ class PeerActor final : private LinkActorEvents,
   void on_ready() override;  // pidfd: the process died
   void want();
   void consider_dialling();
-  void dial(LinkActor& link);
+  void dial(LinkActor& link, DialSlots::Slot slot);
   void end_dial(LinkActor& link);
   void end_dials();
   /// The link that dials, if any does; of several the first.
@@ -262,8 +263,8 @@ class PeerActor final : private LinkActorEvents,
   void on_exchange_ack(const wire::ExchangeAck& message);
   void attach_all();
   void region_gone(RegionKey key);
-  void arrived_exchange_settled();
   void refuse_region(Error error);
+  void arrived_exchange_settled();
   [[nodiscard]] bool room_for_exchange();
   [[nodiscard]] RemoteRegion remote_region(const wire::RegionDescriptor& region) const;
   void publish();
@@ -373,6 +374,8 @@ class PeerActor final : private LinkActorEvents,
   std::vector<std::uint32_t> asked_;     // tags of the peer's questions that wait for an offer
 
   Ticker dial_tick_{*this, &PeerActor::on_dial_tick};
+  DialSlots& dial_slots_;
+  DialTurn<PeerActor> dial_turn_{*this, &PeerActor::consider_dialling};
   Ticker fence_tick_{*this, &PeerActor::on_fence_tick};
   Ticker connect_tick_{*this, &PeerActor::on_connect_tick};
   Ticker retry_tick_{*this, &PeerActor::on_retry_tick};

@@ -15,14 +15,15 @@ std::string hex(const PeerId& id) { return fmt::format("{:016x}{:016x}", id.high
 
 }  // namespace
 
-PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory)
+PeerActor::PeerActor(PeerServices& services, Rank rank, memory::PeerMemory& memory, DialSlots& dial_slots)
     : services_(services),
       rank_(rank),
       memory_(memory),
       atomic_window_(services.atomic_window),
       atomic_numbers_(services.atomic_window),
       lease_(services.timing.lease),
-      arrivals_(memory.order, services.loop.mailbox()) {
+      arrivals_(memory.order, services.loop.mailbox()),
+      dial_slots_(dial_slots) {
   for (const LinkChoice& choice : services.links) {
     links_.push_back(std::make_unique<LinkActor>(services.loop, choice, services.timing, services.tx_depth,
                                                  static_cast<LinkActorEvents&>(*this)));
@@ -100,7 +101,9 @@ void PeerActor::consider_dialling() {
     const bool down = link->state() == LinkActor::State::idle || link->state() == LinkActor::State::down;
     if (!down || link->dial || link->draining() || !reachable_by(*link)) continue;
     if (link->next_dial <= now) {
-      dial(*link);
+      const bool lease_runs = session_active_ && best_up() == nullptr;
+      auto slot = dial_slots_.take(dial_turn_, lease_runs ? DialSlots::Haste::lease_runs : DialSlots::Haste::none);
+      if (slot) dial(*link, std::move(slot));
       continue;
     }
     earliest = std::min(earliest, link->next_dial);
@@ -108,7 +111,7 @@ void PeerActor::consider_dialling() {
   if (earliest != k_never) services_.loop.start(dial_tick_, earliest);
 }
 
-void PeerActor::dial(LinkActor& link) {
+void PeerActor::dial(LinkActor& link, DialSlots::Slot slot) {
   wire::Hello hello;
   hello.peer_id = services_.peer_id;
   hello.incarnation = services_.incarnation;
@@ -141,7 +144,7 @@ void PeerActor::dial(LinkActor& link) {
     return;
   }
   log::debug("rank {} to {}: dialling {} at {}", services_.rank, rank_, description(hello.kind), address->text());
-  link.dial = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect,
+  link.dial = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect, std::move(slot),
                                      static_cast<DialEvents&>(*this));
 }
 
