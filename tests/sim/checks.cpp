@@ -166,6 +166,35 @@ void Cluster::judge_end(Operation& operation, const Completion& completion) {
   }
 }
 
+std::uint64_t Cluster::broken_links(const Life& life, Rank to) {
+  std::uint64_t sum = 0;
+  for (const LinkInfo& link : life.core->links()) sum += link.rank == to ? link.failures : 0;
+  return sum;
+}
+
+void Cluster::note_settled() {
+  if (settled_ || world_.now() < settled_at_) return;
+  settled_ = true;
+  for (Life* life : ranks_) {
+    for (Rank to = 0; life != nullptr && to < shape_.size; ++to) {
+      life->pairs[to].broken_when_settled = broken_links(*life, to);
+    }
+  }
+}
+
+/// L1: retries are used up by links that broke. When the world has healed and what was under way then is over, none
+/// breaks any more, so no operation of that time fails by it. One that was posted before may be told late: what its
+/// target executed is not known before the two meet again.
+void Cluster::judge_retries(const Operation& operation) {
+  if (faults_ || world_.now() < settled_at_) return;
+  note_settled();
+  if (operation.posted >= settled_at_) {
+    violate("L1", fmt::format("operation {}, posted in a healed world, ended as its links broke", operation.number));
+  } else if (broken_links(*operation.life, operation.to) > operation.life->pairs[operation.to].broken_when_settled) {
+    violate("L1", fmt::format("links broke under operation {} in a healed world", operation.number));
+  }
+}
+
 void Cluster::judge_success(Operation& operation) {
   // The target that serves this life has fenced all earlier ones of the rank.
   operation.remote->lift(first_life(operation.life->rank) + 1, operation.life->number);

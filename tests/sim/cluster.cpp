@@ -266,6 +266,7 @@ bool Cluster::drive(Duration time, Load load) {
       check_releases();
     }
     check_round();
+    note_settled();
   }
   return open_.empty();
 }

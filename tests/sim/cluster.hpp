@@ -111,6 +111,9 @@ class Cluster final : private runtime::FaultWitness {
   void judge_end(Operation& operation, const Completion& completion);
   void judge_success(Operation& operation);
   void judge_failure(Operation& operation, ErrorCode code);
+  void judge_retries(const Operation& operation);
+  [[nodiscard]] static std::uint64_t broken_links(const Life& life, Rank to);
+  void note_settled();
   void judge_order(Operation& operation, const Completion& completion);
   void judge_atomic(Operation& operation, const Completion& completion);
   [[nodiscard]] const Operation* open_before(const Life& life, Rank to, std::uint64_t number) const;
@@ -166,6 +169,8 @@ class Cluster final : private runtime::FaultWitness {
   TapBoard taps_;
   Corruptor corruptor_;
   bool faults_ = true;
+  Instant settled_at_ = k_never;  // from then on nothing of the faults is under way any more
+  bool settled_ = false;          // what had broken by then is noted
   runtime::EventPort* store_port_ = nullptr;
   std::unique_ptr<runtime::Loop> store_loop_;
   std::unique_ptr<group::StoreServer> store_;

@@ -19,8 +19,9 @@ struct Knowledge {
   bool exchanging = false;
   Instant exchanging_since{};
   std::uint64_t successes_since_heal = 0;
-  std::uint64_t fence = 0;  ///< the newest to that rank
-  Error last_error{};       ///< of a post, an exchange or an operation
+  std::uint64_t fence = 0;                ///< the newest to that rank
+  std::uint64_t broken_when_settled = 0;  ///< connections to it that had broken or not come about by settled_at_
+  Error last_error{};                     ///< of a post, an exchange or an operation
 };
 
 struct Cluster::Life {
@@ -103,6 +104,7 @@ struct Cluster::Operation {
   std::uint64_t behind = 0;                  ///< number of the newest fence before it to the same rank; 0: none
   bool begun = false;                        ///< was seen to have moved a byte
   bool waited = false;                       ///< was seen to wait for that fence
+  Instant posted{};
   Instant deadline{};
   Duration paused_before{};  ///< of its life
 

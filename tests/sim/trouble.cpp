@@ -192,6 +192,7 @@ void Cluster::idle() {
 /// Everything works again. Whatever is open must end, and every pair must be able to transfer.
 void Cluster::heal() {
   faults_ = false;
+  settled_at_ = world_.now() + k_calm;
   say("the world heals");
   world_.set_plan(runtime::FaultPlan{});
   if (fabric_) fabric_->set_plan(links::SimPlan{});

@@ -204,7 +204,8 @@ Result<void> Cluster::submit(Operation& operation) {
                         op.cluster->on_end(op, completion);
                       },
                       &operation};
-  operation.deadline = world_.now() + options.timeout;
+  operation.posted = world_.now();
+  operation.deadline = operation.posted + options.timeout;
   operation.paused_before = life.paused;
   Result<Request> request;
   if (operation.flush) {
@@ -331,6 +332,7 @@ void Cluster::judge_failure(Operation& operation, ErrorCode code) {
       break;
     case ErrorCode::retries_exhausted:
       count(Rare::retries_exhausted);
+      judge_retries(operation);
       break;
     case ErrorCode::payload_corrupt:
       if (!shape_.payload_check || shape_.flip_per_mille == 0)
