@@ -144,7 +144,7 @@ PyObject* add_many(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
   Py_RETURN_NONE;
 }
 
-PyObject* clear(PyObject* self, PyObject*) {
+PyObject* batch_clear(PyObject* self, PyObject*) {
   BatchBody& batch = body_of<BatchBody>(self);
   if (!may_change(batch)) return nullptr;
   batch.entries.clear();
@@ -152,9 +152,9 @@ PyObject* clear(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(body_of<BatchBody>(self).entries.size()); }
+Py_ssize_t batch_length(PyObject* self) { return static_cast<Py_ssize_t>(body_of<BatchBody>(self).entries.size()); }
 
-PyObject* bytes(PyObject* self, void*) {
+PyObject* batch_bytes(PyObject* self, void*) {
   std::uint64_t total = 0;
   for (const BatchEntry& entry : body_of<BatchBody>(self).entries) total += entry.size;
   return PyLong_FromUnsignedLongLong(total);
@@ -170,14 +170,14 @@ bool add_batch_type(PyObject* module) {
              "put_many(local, remote_region, local_offsets, remote_offsets, sizes): columns of 64-bit integers, or "
              "one int for all"),
       method("get_many", add_many<TransferVerb::get>, "get_many(...): as put_many"),
-      {"clear", clear, METH_NOARGS, "drops all entries"},
+      {"clear", batch_clear, METH_NOARGS, "drops all entries"},
       {}};
-  static PyGetSetDef members[] = {{"nbytes", bytes, nullptr, "of all entries", nullptr}, {}};
+  static PyGetSetDef members[] = {{"nbytes", batch_bytes, nullptr, "of all entries", nullptr}, {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(batch_new)},
                                 {Py_tp_dealloc, reinterpret_cast<void*>(destroy<BatchBody>)},
                                 {Py_tp_methods, methods},
                                 {Py_tp_getset, members},
-                                {Py_sq_length, reinterpret_cast<void*>(length)},
+                                {Py_sq_length, reinterpret_cast<void*>(batch_length)},
                                 {Py_tp_doc, const_cast<char*>("Puts and gets to one rank, posted as one operation.")},
                                 {0, nullptr}};
   static PyType_Spec spec = {"hixl.Batch", sizeof(Boxed<BatchBody>), 0, Py_TPFLAGS_DEFAULT, slots};

@@ -17,7 +17,7 @@ PyObject* to_python(Group&& group, PyObject* runtime) {
 
 namespace {
 
-void deallocate(PyObject* self) {
+void group_deallocate(PyObject* self) {
   PyObject* runtime = body_of<GroupBody>(self).runtime;
   destroy<GroupBody>(self);
   Py_DECREF(runtime);
@@ -25,7 +25,7 @@ void deallocate(PyObject* self) {
 
 Group& group_of(PyObject* self) { return body_of<GroupBody>(self).group; }
 
-PyObject* barrier(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+PyObject* group_barrier(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   static constexpr const char* parameters[] = {"timeout"};
   Values<1> v;
   Timeout timeout{};
@@ -36,7 +36,7 @@ PyObject* barrier(PyObject* self, PyObject* const* arguments, Py_ssize_t count, 
   return none_or_raise(without_gil([&] { return group.barrier(timeout); }));
 }
 
-PyObject* barrier_async(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+PyObject* group_barrier_async(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   static constexpr const char* parameters[] = {"doorbell", "ticket", "timeout"};
   Values<3> v;
   Timeout timeout{};
@@ -54,7 +54,7 @@ PyObject* barrier_async(PyObject* self, PyObject* const* arguments, Py_ssize_t c
   Py_RETURN_NONE;
 }
 
-PyObject* exchange(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+PyObject* group_exchange(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   static constexpr const char* parameters[] = {"regions", "timeout"};
   Values<2> v;
   std::vector<Region> regions;
@@ -67,7 +67,7 @@ PyObject* exchange(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
   return to_python(without_gil([&] { return group.exchange(regions, timeout); }));
 }
 
-PyObject* close(PyObject* self, PyObject*) {
+PyObject* group_close(PyObject* self, PyObject*) {
   group_of(self).close();
   Py_RETURN_NONE;
 }
@@ -83,13 +83,13 @@ PyObject* world_rank(PyObject* self, PyObject* place) {
   return PyLong_FromUnsignedLong(found);
 }
 
-PyObject* size(PyObject* self, void*) { return PyLong_FromUnsignedLong(group_of(self).size()); }
-PyObject* rank(PyObject* self, void*) {
+PyObject* group_size(PyObject* self, void*) { return PyLong_FromUnsignedLong(group_of(self).size()); }
+PyObject* group_rank(PyObject* self, void*) {
   const Rank mine = group_of(self).rank();
   if (mine != k_no_rank) return PyLong_FromUnsignedLong(mine);
   Py_RETURN_NONE;
 }
-PyObject* ranks(PyObject* self, void*) {
+PyObject* group_ranks(PyObject* self, void*) {
   const auto members = group_of(self).ranks();
   PyObject* all = PyTuple_New(static_cast<Py_ssize_t>(members.size()));
   for (std::size_t i = 0; all != nullptr && i < members.size(); ++i) {
@@ -102,7 +102,7 @@ PyObject* ranks(PyObject* self, void*) {
   }
   return all;
 }
-PyObject* runtime(PyObject* self, void*) {
+PyObject* group_runtime(PyObject* self, void*) {
   PyObject* owner = body_of<GroupBody>(self).runtime;
   Py_INCREF(owner);
   return owner;
@@ -112,20 +112,20 @@ PyObject* runtime(PyObject* self, void*) {
 
 bool add_group_type(PyObject* module) {
   static std::vector<PyMethodDef> methods;
-  methods = {method("barrier", barrier, "barrier(timeout=None): nobody leaves before the last has entered"),
-             method("_barrier_async", barrier_async, nullptr),
-             method("exchange", exchange, "exchange(regions, timeout=None): with all members, in their order"),
-             {"close", close, METH_NOARGS, "ends this rank's membership; never blocks"},
+  methods = {method("barrier", group_barrier, "barrier(timeout=None): nobody leaves before the last has entered"),
+             method("_barrier_async", group_barrier_async, nullptr),
+             method("exchange", group_exchange, "exchange(regions, timeout=None): with all members, in their order"),
+             {"close", group_close, METH_NOARGS, "ends this rank's membership; never blocks"},
              {"world_rank", world_rank, METH_O, "world_rank(place): the rank at that place"}};
   add_group_transfer_methods(methods);
   methods.push_back({});
-  static PyGetSetDef members[] = {{"size", size, nullptr, "members; 0: closed", nullptr},
-                                  {"rank", rank, nullptr, "this rank's place inside the group", nullptr},
-                                  {"ranks", ranks, nullptr, "in the order given at creation", nullptr},
-                                  {"runtime", runtime, nullptr, "that made it", nullptr},
+  static PyGetSetDef members[] = {{"size", group_size, nullptr, "members; 0: closed", nullptr},
+                                  {"rank", group_rank, nullptr, "this rank's place inside the group", nullptr},
+                                  {"ranks", group_ranks, nullptr, "in the order given at creation", nullptr},
+                                  {"runtime", group_runtime, nullptr, "that made it", nullptr},
                                   {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(group_deallocate)},
                                 {Py_tp_methods, methods.data()},
                                 {Py_tp_getset, members},
                                 {Py_tp_doc, const_cast<char*>("Some ranks that work together.")},

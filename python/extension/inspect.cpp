@@ -17,25 +17,25 @@ PyObject* text_of(const std::string& text) {
 
 /// The loop is asked where it must be, and may take a turn to answer.
 template <class Look>
-PyObject* look(PyObject* self, Look&& look) {
+PyObject* show_json(PyObject* self, Look&& look) {
   Runtime& runtime = runtime_of(self);
   const Result<std::string> json = without_gil([&] { return look(runtime); });
   return json ? text_of(*json) : raise(json.error());
 }
 
 PyObject* counters(PyObject* self, PyObject*) {
-  return look(self, [](Runtime& runtime) { return Result<std::string>(to_json(runtime.counters())); });
+  return show_json(self, [](Runtime& runtime) { return Result<std::string>(to_json(runtime.counters())); });
 }
 PyObject* links(PyObject* self, PyObject*) {
-  return look(self, [](Runtime& runtime) { return Result<std::string>(to_json(runtime.links())); });
+  return show_json(self, [](Runtime& runtime) { return Result<std::string>(to_json(runtime.links())); });
 }
-PyObject* regions(PyObject* self, PyObject*) {
-  return look(self, [](Runtime& runtime) {
+PyObject* dump_regions(PyObject* self, PyObject*) {
+  return show_json(self, [](Runtime& runtime) {
     return runtime.dump_regions().map([](const RegionDump& dump) { return to_json(dump); });
   });
 }
 PyObject* outstanding(PyObject* self, PyObject*) {
-  return look(self, [](Runtime& runtime) {
+  return show_json(self, [](Runtime& runtime) {
     return runtime.outstanding().map([](const std::vector<OperationInfo>& open) { return to_json(open); });
   });
 }
@@ -66,7 +66,7 @@ void add_inspect_methods(std::vector<PyMethodDef>& methods) {
   methods.insert(methods.end(),
                  {{"_counters", counters, METH_NOARGS, nullptr},
                   {"_links", links, METH_NOARGS, nullptr},
-                  {"_dump_regions", regions, METH_NOARGS, nullptr},
+                  {"_dump_regions", dump_regions, METH_NOARGS, nullptr},
                   {"_outstanding", outstanding, METH_NOARGS, nullptr},
                   method("check_access", check_access,
                          "check_access(memory, size, need): what a transfer would answer now; raises it")});

@@ -25,7 +25,7 @@ PyObject* to_python(const Region& region, PyObject* runtime) {
 
 namespace {
 
-void deallocate(PyObject* self) {
+void region_deallocate(PyObject* self) {
   PyObject* runtime = body_of<RegionBody>(self).runtime;
   destroy<RegionBody>(self);
   Py_DECREF(runtime);
@@ -52,17 +52,17 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 
 void release_buffer(PyObject* self, Py_buffer*) { --body_of<RegionBody>(self).views; }
 
-PyObject* text(PyObject* self) {
+PyObject* region_text(PyObject* self) {
   const RegionBody& body = body_of<RegionBody>(self);
   const std::string kind(name(body.region.kind));
   return PyUnicode_FromFormat("Region(address=%p, size=%zu, kind='%s'%s%s)", body.region.data, body.region.size,
                               kind.c_str(), body.region.window ? ", window" : "", body.closed ? ", deregistered" : "");
 }
 
-Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(body_of<RegionBody>(self).region.size); }
+Py_ssize_t region_length(PyObject* self) { return static_cast<Py_ssize_t>(body_of<RegionBody>(self).region.size); }
 
 template <auto Get>
-PyObject* number(PyObject* self, void*) {
+PyObject* region_number(PyObject* self, void*) {
   return PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(Get(body_of<RegionBody>(self).region)));
 }
 PyObject* numa_node(PyObject* self, void*) { return PyLong_FromLong(body_of<RegionBody>(self).region.numa_node); }
@@ -70,12 +70,12 @@ PyObject* window(PyObject* self, void*) {
   return PyBool_FromLong(static_cast<long>(body_of<RegionBody>(self).region.window));
 }
 PyObject* closed(PyObject* self, void*) { return PyBool_FromLong(static_cast<long>(body_of<RegionBody>(self).closed)); }
-PyObject* runtime(PyObject* self, void*) {
+PyObject* region_runtime(PyObject* self, void*) {
   PyObject* owner = body_of<RegionBody>(self).runtime;
   Py_INCREF(owner);
   return owner;
 }
-PyObject* key(PyObject* self, void*) {
+PyObject* region_key(PyObject* self, void*) {
   const RegionKey& k = body_of<RegionBody>(self).region.key;
   return Py_BuildValue("II", k.id, k.generation);
 }
@@ -153,29 +153,29 @@ bool add_part_type(PyObject* module) {
 
 bool add_region_type(PyObject* module) {
   static PyGetSetDef members[] = {
-      {"address", number<[](const Region& r) { return r.address(); }>, nullptr, "of its first byte", nullptr},
-      {"size", number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
-      {"nbytes", number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
-      {"kind", number<[](const Region& r) { return static_cast<unsigned>(r.kind); }>, nullptr, "hixl.MemoryKind",
+      {"address", region_number<[](const Region& r) { return r.address(); }>, nullptr, "of its first byte", nullptr},
+      {"size", region_number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
+      {"nbytes", region_number<[](const Region& r) { return r.size; }>, nullptr, "bytes", nullptr},
+      {"kind", region_number<[](const Region& r) { return static_cast<unsigned>(r.kind); }>, nullptr, "hixl.MemoryKind",
        nullptr},
-      {"spilled_bytes", number<[](const Region& r) { return r.spilled_bytes; }>, nullptr,
+      {"spilled_bytes", region_number<[](const Region& r) { return r.spilled_bytes; }>, nullptr,
        "of device memory: how much lies in host memory", nullptr},
-      {"page_bytes", number<[](const Region& r) { return r.page_bytes; }>, nullptr, "of its pages; 0: not known",
+      {"page_bytes", region_number<[](const Region& r) { return r.page_bytes; }>, nullptr, "of its pages; 0: not known",
        nullptr},
       {"numa_node", numa_node, nullptr, "-1: not asked for", nullptr},
       {"window", window, nullptr, "from allocate(): peers on this host map it", nullptr},
       {"closed", closed, nullptr, "it has been deregistered", nullptr},
-      {"runtime", runtime, nullptr, "whose it is", nullptr},
-      {"key", key, nullptr, "(id, generation)", nullptr},
+      {"runtime", region_runtime, nullptr, "whose it is", nullptr},
+      {"key", region_key, nullptr, "(id, generation)", nullptr},
       {}};
   static PyMethodDef methods[] = {
       method("part", part, "part(offset, size): a buffer over a part of it, which counts its views"), {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(refuse_new)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(region_deallocate)},
                                 {Py_tp_getset, members},
                                 {Py_tp_methods, methods},
-                                {Py_tp_repr, reinterpret_cast<void*>(text)},
-                                {Py_sq_length, reinterpret_cast<void*>(length)},
+                                {Py_tp_repr, reinterpret_cast<void*>(region_text)},
+                                {Py_sq_length, reinterpret_cast<void*>(region_length)},
                                 {Py_bf_getbuffer, reinterpret_cast<void*>(get_buffer)},
                                 {Py_bf_releasebuffer, reinterpret_cast<void*>(release_buffer)},
                                 {Py_tp_doc, const_cast<char*>("Memory of this rank that others may use.")},

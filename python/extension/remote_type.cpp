@@ -55,7 +55,7 @@ PyObject* compare(PyObject* self, PyObject* other, int operation) {
   return PyBool_FromLong(static_cast<long>(equal == (operation == Py_EQ)));
 }
 
-PyObject* region_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
+PyObject* remote_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords) {
   RemoteRegion r;
   unsigned rights = 0;
   unsigned kind = 0;
@@ -85,7 +85,7 @@ PyObject* address_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
   return construct<RemoteAddress>(type, a);
 }
 
-PyObject* region_at(PyObject* self, PyObject* offset) {
+PyObject* remote_at(PyObject* self, PyObject* offset) {
   std::uint64_t bytes = 0;
   if (!to_u64(offset, "offset", bytes)) return nullptr;
   const RemoteRegion& region = body_of<RemoteRegion>(self);
@@ -114,7 +114,7 @@ PyObject* address_add(PyObject* left, PyObject* right) {
   return to_python(address);
 }
 
-PyObject* region_text(PyObject* self) {
+PyObject* remote_text(PyObject* self) {
   const RemoteRegion& r = body_of<RemoteRegion>(self);
   PyObject* base = PyLong_FromUnsignedLongLong(r.base);
   PyObject* hex = base == nullptr ? nullptr : PyNumber_ToBase(base, 16);
@@ -139,7 +139,7 @@ PyObject* address_text(PyObject* self) {
 
 /// A getter of one number.
 template <class Body, auto Get>
-PyObject* number(PyObject* self, void*) {
+PyObject* remote_number(PyObject* self, void*) {
   return PyLong_FromUnsignedLongLong(static_cast<unsigned long long>(Get(body_of<Body>(self))));
 }
 
@@ -148,24 +148,25 @@ PyObject* number(PyObject* self, void*) {
 bool add_remote_types(PyObject* module) {
   using R = RemoteRegion;
   static PyGetSetDef region_members[] = {
-      {"rank", number<R, [](const R& r) { return r.rank; }>, nullptr, "whose memory it is", nullptr},
-      {"base", number<R, [](const R& r) { return r.base; }>, nullptr, "address at that rank", nullptr},
-      {"length", number<R, [](const R& r) { return r.length; }>, nullptr, "bytes", nullptr},
-      {"tag", number<R, [](const R& r) { return r.tag; }>, nullptr, "number that its owner gave it", nullptr},
-      {"rights", number<R, [](const R& r) { return static_cast<unsigned>(r.rights); }>, nullptr, "hixl.Rights",
+      {"rank", remote_number<R, [](const R& r) { return r.rank; }>, nullptr, "whose memory it is", nullptr},
+      {"base", remote_number<R, [](const R& r) { return r.base; }>, nullptr, "address at that rank", nullptr},
+      {"length", remote_number<R, [](const R& r) { return r.length; }>, nullptr, "bytes", nullptr},
+      {"tag", remote_number<R, [](const R& r) { return r.tag; }>, nullptr, "number that its owner gave it", nullptr},
+      {"rights", remote_number<R, [](const R& r) { return static_cast<unsigned>(r.rights); }>, nullptr, "hixl.Rights",
        nullptr},
-      {"kind", number<R, [](const R& r) { return static_cast<unsigned>(r.kind); }>, nullptr, "hixl.MemoryKind",
+      {"kind", remote_number<R, [](const R& r) { return static_cast<unsigned>(r.kind); }>, nullptr, "hixl.MemoryKind",
        nullptr},
-      {"incarnation", number<R, [](const R& r) { return r.incarnation; }>, nullptr, "which life of the rank", nullptr},
+      {"incarnation", remote_number<R, [](const R& r) { return r.incarnation; }>, nullptr, "which life of the rank",
+       nullptr},
       {}};
-  static PyMethodDef region_methods[] = {{"at", region_at, METH_O, "at(offset): the RemoteAddress of a byte in it"},
+  static PyMethodDef region_methods[] = {{"at", remote_at, METH_O, "at(offset): the RemoteAddress of a byte in it"},
                                          {"__reduce__", reduce<R>, METH_NOARGS, nullptr},
                                          {}};
-  static PyType_Slot region_slots[] = {{Py_tp_new, reinterpret_cast<void*>(region_new)},
+  static PyType_Slot region_slots[] = {{Py_tp_new, reinterpret_cast<void*>(remote_new)},
                                        {Py_tp_dealloc, reinterpret_cast<void*>(destroy<R>)},
                                        {Py_tp_getset, region_members},
                                        {Py_tp_methods, region_methods},
-                                       {Py_tp_repr, reinterpret_cast<void*>(region_text)},
+                                       {Py_tp_repr, reinterpret_cast<void*>(remote_text)},
                                        {Py_tp_hash, reinterpret_cast<void*>(hash<R>)},
                                        {Py_tp_richcompare, reinterpret_cast<void*>(compare<R>)},
                                        {Py_tp_doc, const_cast<char*>("Memory of another rank, one life of it.")},
@@ -174,8 +175,8 @@ bool add_remote_types(PyObject* module) {
 
   using A = RemoteAddress;
   static PyGetSetDef address_members[] = {
-      {"rank", number<A, [](const A& a) { return a.rank; }>, nullptr, "whose memory it is", nullptr},
-      {"address", number<A, [](const A& a) { return a.address; }>, nullptr, "at that rank", nullptr},
+      {"rank", remote_number<A, [](const A& a) { return a.rank; }>, nullptr, "whose memory it is", nullptr},
+      {"address", remote_number<A, [](const A& a) { return a.address; }>, nullptr, "at that rank", nullptr},
       {}};
   static PyMethodDef address_methods[] = {{"__reduce__", reduce<A>, METH_NOARGS, nullptr}, {}};
   static PyType_Slot address_slots[] = {{Py_tp_new, reinterpret_cast<void*>(address_new)},

@@ -46,7 +46,7 @@ PyObject* runtime_new(PyTypeObject* type, PyObject* arguments, PyObject* keyword
 }
 
 /// Ends the runtime if the program has not: as C++ does it, at most 5 s. Then nothing touches what was registered.
-void deallocate(PyObject* self) {
+void runtime_deallocate(PyObject* self) {
   std::unique_ptr<Runtime> runtime = std::move(body_of<RuntimeBody>(self).runtime);
   without_gil([&] {
     runtime.reset();
@@ -92,7 +92,7 @@ bool add_runtime_type(PyObject* module) {
                                   {"_kept", kept, nullptr, "registrations whose buffers are held", nullptr},
                                   {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(runtime_new)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(runtime_deallocate)},
                                 {Py_tp_methods, methods.data()},
                                 {Py_tp_getset, members},
                                 {0, nullptr}};

@@ -36,7 +36,7 @@ PyObject* store_close(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-void deallocate(PyObject* self) {
+void store_deallocate(PyObject* self) {
   Py_XDECREF(store_close(self, nullptr));
   destroy<StoreBody>(self);
 }
@@ -56,7 +56,7 @@ bool add_store_type(PyObject* module) {
   static PyMethodDef methods[] = {{"close", store_close, METH_NOARGS, "ends it; ranks that know each other go on"}, {}};
   static PyGetSetDef members[] = {{"url", store_url, nullptr, "for Runtime(store=...) and HIXL_STORE", nullptr}, {}};
   static PyType_Slot slots[] = {{Py_tp_new, reinterpret_cast<void*>(store_new)},
-                                {Py_tp_dealloc, reinterpret_cast<void*>(deallocate)},
+                                {Py_tp_dealloc, reinterpret_cast<void*>(store_deallocate)},
                                 {Py_tp_methods, methods},
                                 {Py_tp_getset, members},
                                 {Py_tp_doc, const_cast<char*>("The rendezvous store, outside all ranks.")},
