@@ -103,6 +103,16 @@ enum class ErrorKind : std::uint8_t {
   X(payload_corrupt, 73, give_up, "bytes changed on their way, in every attempt",                                \
     "check memory and network of both hosts, and that nobody writes there meanwhile")                            \
   X(os_error, 80, give_up, "the operating system refused", "see the error number")                               \
+  X(layout_mismatch, 100, fix_call, "the two KV caches are not of one shape",                                    \
+    "register both with the geometry of the same model")                                                         \
+  X(cache_unknown, 101, reconnect, "no KV cache of that name is registered there",                               \
+    "register it there, and look it up again")                                                                   \
+  X(cache_stale, 102, reconnect, "that registration of the KV cache is over", "look the cache up again")         \
+  X(lease_ended, 103, reconnect, "the lease of these KV blocks has ended", "ask their owner for a new lease")    \
+  X(already_exists, 104, fix_call, "that name is taken", "unregister the old one first, or take another name")   \
+  X(not_linked, 105, reconnect, "the two ranks have not linked, or one of them has unlinked", "link them again") \
+  X(wrong_role, 106, fix_call, "the role of one of the ranks does not allow it",                                 \
+    "switch the role, or turn the direction round")                                                              \
   X(internal, 90, give_up, "a defect of this library", "report it with the log")
 
 enum class ErrorCode : std::uint16_t {
@@ -129,6 +139,7 @@ enum class Stage : std::uint8_t {
   bind = 13,
   shutdown = 14,
   group = 20,  ///< making a group, or a call on one
+  kv = 30,     ///< LLM-DataDist: caches, layouts, links, leases
 };
 
 /// Plain numbers about one failure; a field that does not apply is 0 (rank: k_no_rank, entry: k_no_entry).

@@ -3,6 +3,8 @@
 // The text of an error: made from the list of codes and the plain numbers only when somebody asks for it.
 #include <hixl/error.hpp>
 
+#include <hixl/kv/layout.hpp>
+
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -84,6 +86,8 @@ std::string_view stage_name(Stage stage) noexcept {
       return "shutdown";
     case Stage::group:
       return "group";
+    case Stage::kv:
+      return "kv";
   }
   return "unknown";
 }
@@ -99,6 +103,17 @@ std::string missing_text(const ErrorDetail& detail) {
     fmt::format_to(std::back_inserter(text), "{}", detail.missing[i]);
   }
   if (unlisted > 0) fmt::format_to(std::back_inserter(text), " and {} more", unlisted);
+  return text;
+}
+
+/// One side of LAYOUT_MISMATCH: which of the model's heads it has only where it has not all.
+std::string layout_words_text(std::uint64_t shape, std::uint64_t place) {
+  const kv::Shape side = kv::unpack({.shape = shape, .place = place});
+  std::string text = kv::to_text(side.layout);
+  if (side.shard.heads_total > side.layout.kv_heads) {
+    fmt::format_to(std::back_inserter(text), ", heads {} to {} of {}", side.shard.heads_first,
+                   side.shard.heads_first + side.layout.kv_heads - 1, side.shard.heads_total);
+  }
   return text;
 }
 
@@ -149,6 +164,9 @@ std::string detail_text(ErrorCode code, const ErrorDetail& detail) {
   } else if (code == ErrorCode::payload_corrupt) {
     text.add("address {:#x} + {:#x} ({} bytes)", detail.address, detail.length, detail.length);
     text.add("offset {} of the peer's region", detail.limit);
+  } else if (code == ErrorCode::layout_mismatch) {
+    text.add("here: {}", layout_words_text(detail.address, detail.length));
+    text.add("there: {}", layout_words_text(detail.nearest_base, detail.nearest_length));
   } else if (code == ErrorCode::wrong_peer && detail.limit != 0) {
     text.add("life {:x} expected, {:x} found", detail.limit, detail.length);
   } else {

@@ -30,7 +30,8 @@ def find(root, name):
 def compile_headers_alone(include, compiler):
     """Those of third parties, one folder further down, come with their includers."""
     folder = os.path.join(include, "hixl")
-    headers = sorted(name for name in os.listdir(folder) if name.endswith(".hpp"))
+    headers = sorted(name for name in os.listdir(folder) + ["kv/" + name for name in os.listdir(folder + "/kv")]
+                     if name.endswith(".hpp"))
     for name in headers:
         run(compiler + FLAGS + ["-fsyntax-only", "-I", include, "-x", "c++", "-"],
             input=f"#include <hixl/{name}>\n#include <hixl/{name}>\nint main() {{}}\n")
