@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How two ranks link. Each publishes its directory to the other, finds the other's among the regions that it was told
+// of, opens its gates, and says "linked" in the other's directory. Both have linked when both have said so.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "state.hpp"
+
+namespace hixl::kv {
+
+namespace {
+
+/// The answers of one publish, shared with the loop, which may give them when nobody waits any more.
+struct Told {
+  std::shared_ptr<DataDist::State> home;
+  std::mutex mutex;
+  std::optional<Result<void>> result;
+
+  [[nodiscard]] std::optional<Result<void>> look() {
+    const std::lock_guard lock(mutex);
+    return result;
+  }
+};
+
+std::shared_ptr<Told> begin_publish(const std::shared_ptr<DataDist::State>& home, Rank rank,
+                                    const std::vector<Region>& what, Instant deadline) {
+  auto told = std::make_shared<Told>();
+  told->home = home;
+  auto context = std::make_unique<std::shared_ptr<Told>>(told);
+  const auto done = [](void* at, std::vector<PeerAddresses>&& answers) {
+    const std::unique_ptr<std::shared_ptr<Told>> own(static_cast<std::shared_ptr<Told>*>(at));
+    Told& here = **own;
+    {
+      const std::lock_guard lock(here.mutex);
+      here.result = answers.front().result;
+    }
+    here.home->end_errand();
+  };
+  home->begin_errand();
+  const Result<void> begun =
+      home->runtime.publish_async(what, {&rank, 1}, DataDist::State::left(deadline), done, context.get());
+  if (begun) {
+    static_cast<void>(context.release());
+  } else {
+    told->result = begun;
+    home->end_errand();
+  }
+  return told;
+}
+
+/// One rank that is being linked.
+struct Joining {
+  Rank rank = k_no_rank;
+  std::shared_ptr<Told> told;
+  bool said = false;
+  std::uint64_t incarnation = 0;
+  std::optional<Result<void>> result;
+};
+
+}  // namespace
+
+Result<void> DataDist::State::publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline) {
+  std::vector<std::shared_ptr<Told>> all;
+  for (const Link& link : to) {
+    const bool reached = link.rank != runtime.rank() && alive(link.rank, link.incarnation, link.directory);
+    all.push_back(reached ? begin_publish(shared_from_this(), link.rank, what, deadline) : nullptr);
+  }
+  const auto over = [&] {
+    return std::all_of(all.begin(), all.end(), [](const auto& told) { return !told || told->look(); });
+  };
+  const auto waited = await(deadline, over);
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (!all[i]) continue;
+    const auto result = all[i]->look();
+    if (result && *result) continue;
+    if (!alive(to[i].rank, to[i].incarnation, to[i].directory)) continue;
+    return result ? *result : waited;
+  }
+  return {};
+}
+
+LinkWord DataDist::State::said_by(Rank rank) const noexcept {
+  return unpack_link_word(word(directory.link_word(rank)).load());
+}
+
+Result<std::uint32_t> DataDist::State::prepare_link(Rank rank, std::uint64_t incarnation, const RemoteAddress& at) {
+  const std::lock_guard lock(mutex);
+  auto found = links.find(rank);
+  if (found == links.end()) {
+    if (links.size() >= options.links_max) {
+      return fail(ErrorCode::limit_reached,
+                  {.rank = rank, .stage = Stage::kv, .length = links.size(), .limit = options.links_max});
+    }
+    found = links.emplace(rank, Link{}).first;
+    found->second.rank = rank;
+    found->second.index = static_cast<std::uint32_t>(links.size() - 1);
+  }
+  Link& link = found->second;
+  const bool new_life = link.incarnation != incarnation;
+  if (new_life) {
+    // Nobody of the old one is inside any more, whatever the words say.
+    end_leases_of(link.index, LeaseEnd::peer_lost);
+    for (std::uint32_t gate = 0; gate < directory.gates_a_link(); ++gate)
+      word(directory.gate(link.index, gate)).store(0);
+    for (std::uint32_t lease = 0; lease < options.leases_max; ++lease) {
+      word(directory.release(link.index, lease)).store(0);
+    }
+    marks.forget_rank(rank);
+    link.linked = false;
+    link.open = false;
+  }
+  link.incarnation = incarnation;
+  link.directory = at;
+  if (!link.open) {
+    link.open = true;
+    for (const auto& [slot, cache] : caches) {
+      if (cache->ready && !cache->closing) open_gate(link, *cache);
+    }
+  }
+  return link.index;
+}
+
+std::shared_ptr<const std::atomic<bool>> DataDist::State::tell(const Link& link, LinkSays says) {
+  RemoteAddress at = link.directory;
+  at.address += directory.link_word(runtime.rank());  // it lies at the same place in all of them
+  RemoteAddress bell = link.directory;
+  bell.address += directory.bell();
+  const std::uint64_t value = pack(LinkWord{.says = says, .link = link.index, .incarnation = runtime.incarnation()});
+  struct Said {
+    std::shared_ptr<State> home;
+    RemoteAddress bell;
+    std::shared_ptr<std::atomic<bool>> over;
+  };
+  auto over = std::make_shared<std::atomic<bool>>(false);
+  const auto post = [this, at, bell, value, over] {
+    auto said = std::make_unique<Said>(Said{shared_from_this(), bell, over});
+    const auto told = [](void* context, const Completion&) {
+      const std::unique_ptr<Said> own(static_cast<Said*>(context));
+      own->home->ring_there(own->bell);
+      own->over->store(true);
+      own->home->end_errand();
+    };
+    const auto posted = runtime.swap(at, value, {.callback = {told, said.get()}});
+    if (posted) static_cast<void>(said.release());
+    if (!posted && posted.error().code == ErrorCode::busy) return false;
+    if (!posted) {
+      over->store(true);
+      end_errand();
+    }
+    return true;
+  };
+  begin_errand();
+  if (!post()) retry(post);
+  return over;
+}
+
+std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Timeout timeout) {
+  const auto refuse_all = [&](const Error& error) { return std::vector<Result<void>>(ranks.size(), fail(error)); };
+  if (const auto allowed = admitted(); !allowed) return refuse_all(allowed.error());
+  const auto deadline = deadline_of(timeout);
+  if (!deadline) return refuse_all(deadline.error());
+  if (const auto waited = may_block(); !waited) return refuse_all(waited.error());
+  std::vector<Region> what{region};
+  {
+    const std::lock_guard lock(mutex);
+    for (const auto& [slot, cache] : caches) {
+      for (const Region& at : cache->regions) {
+        if (std::none_of(what.begin(), what.end(), [&](const Region& known) { return known.key == at.key; })) {
+          what.push_back(at);
+        }
+      }
+    }
+  }
+  std::vector<Joining> all(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    all[i].rank = ranks[i];
+    if (ranks[i] >= runtime.world_size()) {
+      all[i].result =
+          fail(ErrorCode::rank_out_of_range, {.rank = ranks[i], .stage = Stage::kv, .limit = runtime.world_size()});
+    } else if (link_state(ranks[i]) == LinkState::linked) {
+      all[i].result = Result<void>();
+    } else if (ranks[i] != runtime.rank()) {
+      all[i].told = begin_publish(shared_from_this(), ranks[i], what, *deadline);
+    }
+  }
+  const auto find_directory = [&](Joining& joining) {
+    if (joining.rank == runtime.rank()) {
+      joining.incarnation = runtime.incarnation();
+      return std::optional<RemoteAddress>(own(0));
+    }
+    const auto dump = runtime.dump_regions();
+    if (!dump) return std::optional<RemoteAddress>();
+    for (const PeerRegion& seen : dump->peers) {
+      if (seen.rank != joining.rank || seen.tag != k_directory_tag || seen.retired) continue;
+      if (seen.size < k_header_bytes) continue;
+      joining.incarnation = seen.incarnation;
+      return std::optional<RemoteAddress>(
+          RemoteAddress{.rank = seen.rank, .address = seen.base, .region = seen.key, .incarnation = seen.incarnation});
+    }
+    return std::optional<RemoteAddress>();
+  };
+  const auto look = [&](Joining& joining) {
+    if (joining.told) {
+      const auto result = joining.told->look();
+      if (!result) return;
+      if (!*result) {
+        joining.result = *result;
+        return;
+      }
+    }
+    if (!joining.said) {
+      const auto at = find_directory(joining);
+      if (!at) return;
+      const auto prepared = prepare_link(joining.rank, joining.incarnation, *at);
+      if (!prepared) {
+        joining.result = fail(prepared.error());
+        return;
+      }
+      Link copy;
+      {
+        const std::lock_guard lock(mutex);
+        copy = links.at(joining.rank);
+      }
+      tell(copy, LinkSays::linked);
+      joining.said = true;
+    }
+    const LinkWord heard = said_by(joining.rank);
+    const bool of_that_life = heard.incarnation == (joining.incarnation & k_incarnation_mask);
+    if (of_that_life && heard.says == LinkSays::linked) {
+      joining.result = complete_link(joining.rank, joining.incarnation, heard.link, *deadline);
+    } else if (!of_that_life && !alive(joining.rank, joining.incarnation, links_directory(joining.rank))) {
+      joining.said = false;  // it may come again in another life
+    }
+  };
+  const auto over = [&] {
+    bool all_over = true;
+    for (Joining& joining : all) {
+      if (!joining.result) look(joining);
+      all_over = all_over && joining.result.has_value();
+    }
+    return all_over;
+  };
+  const auto waited = await(*deadline, over);
+  std::vector<Result<void>> results;
+  for (const Joining& joining : all) {
+    if (joining.result) {
+      results.push_back(*joining.result);
+    } else {
+      results.push_back(fail(error_of(waited ? ErrorCode::deadline_exceeded : waited.error().code, joining.rank)));
+    }
+  }
+  return results;
+}
+
+RemoteAddress DataDist::State::links_directory(Rank rank) const {
+  const std::lock_guard lock(mutex);
+  const auto found = links.find(rank);
+  return found == links.end() ? RemoteAddress{} : found->second.directory;
+}
+
+Result<void> DataDist::State::complete_link(Rank rank, std::uint64_t incarnation, std::uint32_t index_there,
+                                            Instant deadline) {
+  const auto counts = fetch_counts(links_directory(rank), deadline);
+  if (!counts) return fail(counts.error());
+  const std::lock_guard lock(mutex);
+  Link& link = links.at(rank);
+  if (link.incarnation != incarnation || index_there >= counts->links) {
+    return fail(error_of(ErrorCode::stale, rank));
+  }
+  link.there = Directory(*counts);
+  link.index_there = index_there;
+  link.linked = true;
+  return {};
+}
+
+LinkState DataDist::State::link_state(Rank rank) const {
+  Link link;
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = links.find(rank);
+    if (found == links.end() || !found->second.linked) return LinkState::none;
+    link = found->second;
+  }
+  if (!alive(rank, link.incarnation, link.directory)) return LinkState::peer_lost;
+  const LinkWord heard = said_by(rank);
+  const bool of_that_life = heard.incarnation == (link.incarnation & k_incarnation_mask);
+  return of_that_life && heard.says == LinkSays::unlinked ? LinkState::peer_unlinked : LinkState::linked;
+}
+
+}  // namespace hixl::kv

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace hixl::kv {
+
+namespace {
+
+/// Longest sleep of who waits: a ring that found no room in the runtime costs no more than this.
+constexpr std::chrono::milliseconds k_nap{20};
+constexpr std::chrono::milliseconds k_timeout_max = std::chrono::hours(1);
+
+/// A bell that is gone, with its rank, is no failure that anybody should look at.
+constexpr Callback k_whatever{[](void*, const Completion&) {}, nullptr};
+
+struct Hop {
+  std::shared_ptr<DataDist::State> home;
+  std::function<void()> work;
+};
+
+}  // namespace
+
+DataDist::State::State(Runtime& at, const DataDistOptions& given) noexcept
+    : runtime(at),
+      options(given),
+      role_now(given.role),
+      leases(std::size_t{given.leases_max} * given.links_max),
+      arrivals_taken(given.arrivals_max, false),
+      marks(given.sequences_max) {}
+
+DataDist::State::~State() = default;
+
+Instant DataDist::State::now() { return std::chrono::steady_clock::now(); }
+
+Result<void> DataDist::State::admitted() const {
+  if (const auto access = runtime.check_access(region.data, sizeof(std::uint64_t), Rights::read); !access) {
+    if (access.error().code == ErrorCode::forked || access.error().code == ErrorCode::stopped) return access;
+  }
+  if (closing.load()) return fail(error_of(ErrorCode::stopped, runtime.rank()));
+  return {};
+}
+
+Error DataDist::State::error_of(ErrorCode code, Rank rank) const noexcept {
+  return Error(code, {.rank = rank, .stage = Stage::kv});
+}
+
+Result<Instant> DataDist::State::deadline_of(Timeout timeout) const {
+  if (timeout == k_default_timeout) return now() + options.default_timeout;
+  if (timeout < Timeout{}) return fail(ErrorCode::invalid_argument, {.stage = Stage::kv});
+  return now() + std::min<Timeout>(timeout, k_timeout_max);
+}
+
+Timeout DataDist::State::left(Instant deadline) { return std::max<Timeout>(deadline - now(), Timeout{}); }
+
+std::atomic_ref<std::uint64_t> DataDist::State::word(std::uint64_t offset) const noexcept {
+  return std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(region.data + offset));
+}
+
+DataDist::State::Turn::~Turn() {
+  if (home_ == nullptr) return;
+  {
+    const std::lock_guard lock(home_->mutex);
+    *taken_ = false;
+  }
+  home_->ring();
+}
+
+Result<DataDist::State::Turn> DataDist::State::take_turn(bool& taken, Instant deadline) {
+  const auto mine = [&] {
+    const std::lock_guard lock(mutex);
+    return !std::exchange(taken, true);
+  };
+  if (const auto waited = await(deadline, mine); !waited) return fail(waited.error());
+  return Turn(*this, taken);
+}
+
+RemoteAddress DataDist::State::own(std::uint64_t offset) const noexcept {
+  return {.rank = runtime.rank(),
+          .address = region.address() + offset,
+          .region = region.key,
+          .incarnation = runtime.incarnation()};
+}
+
+std::uint64_t DataDist::State::bell() const noexcept { return word(directory.bell()).load(); }
+
+Result<void> DataDist::State::may_block() const {
+  // What the bell never says, so this asks only where we are.
+  constexpr std::uint64_t k_never = ~std::uint64_t{0};
+  const auto asked = runtime.wait_signal(region.data + directory.bell(), Compare::equal, k_never, Timeout{});
+  if (asked || asked.error().code == ErrorCode::deadline_exceeded) return {};
+  return fail(asked.error());
+}
+
+Result<void> DataDist::State::doze(std::uint64_t seen, Instant until) {
+  if (now() >= until) return fail(error_of(ErrorCode::deadline_exceeded, runtime.rank()));
+  const Timeout nap = std::min<Timeout>(left(until), k_nap);
+  const auto woken = runtime.wait_signal(region.data + directory.bell(), Compare::not_equal, seen, nap);
+  if (woken || woken.error().code == ErrorCode::deadline_exceeded) return {};
+  return fail(woken.error());
+}
+
+void DataDist::State::ring() {
+  if (waiters.load() == 0) return;
+  static_cast<void>(runtime.atomic_add(own(directory.bell()), 1, {.callback = k_whatever}));  // else a nap ends
+}
+
+void DataDist::State::begin_errand() {
+  const std::lock_guard lock(mutex);
+  errands += 1;
+}
+
+/// The ring comes first: when the last one is back, the runtime may be destroyed.
+void DataDist::State::end_errand() {
+  ring();
+  const std::lock_guard lock(mutex);
+  errands -= 1;
+}
+
+void DataDist::State::retry(std::function<bool()> work) {
+  const std::lock_guard lock(mutex);
+  retries.push_back(std::move(work));
+}
+
+void DataDist::State::hop(std::function<void()> work) {
+  auto hopping = std::make_unique<Hop>(Hop{shared_from_this(), std::move(work)});
+  begin_errand();
+  const auto land = [](void* context, const Completion&) {
+    const std::unique_ptr<Hop> landed(static_cast<Hop*>(context));
+    landed->work();
+    landed->home->end_errand();
+  };
+  const auto post = [this, land, raw = hopping.release()] {
+    const auto posted = runtime.atomic_add(own(directory.bell()), 1, {.callback = {land, raw}});
+    if (posted) return true;
+    if (posted.error().code == ErrorCode::busy) return false;
+    land(raw, {});  // the runtime has stopped: there is no loop thread any more
+    return true;
+  };
+  if (!post()) retry(post);
+}
+
+void DataDist::State::ring_there(const RemoteAddress& at) {
+  const auto post = [this, at] {
+    const auto posted = runtime.atomic_add(at, 1, {.callback = k_whatever});
+    return posted || posted.error().code != ErrorCode::busy;
+  };
+  if (!post()) retry(post);
+}
+
+bool DataDist::State::alive(Rank rank, std::uint64_t incarnation, const RemoteAddress& at) const {
+  if (rank == runtime.rank()) return incarnation == runtime.incarnation();
+  return runtime.check_access(at, sizeof(std::uint64_t), Rights::read).has_value();
+}
+
+bool DataDist::State::life_over(Rank rank, std::uint64_t incarnation) const {
+  if (rank == runtime.rank()) return false;
+  const std::vector<LinkInfo> rows = runtime.links();
+  return std::none_of(rows.begin(), rows.end(),
+                      [&](const LinkInfo& row) { return row.rank == rank && row.incarnation == incarnation; });
+}
+
+}  // namespace hixl::kv
