@@ -17,7 +17,9 @@ from . import _core, errors
 # Operations that one event loop may have open by rank.aio; beyond, a post answers BUSY. 200 bytes each.
 CAPACITY = 16384
 
-_watchers = weakref.WeakKeyDictionary()  # by event loop, which none of them holds
+# By event loop: a weak reference. The loop's readers hold the watcher, until it is closed; the watcher's futures hold
+# the loop, so that one that was held here would keep both for ever.
+_watchers = weakref.WeakKeyDictionary()
 
 
 class Watcher:
@@ -28,10 +30,8 @@ class Watcher:
         self.bell = _core.Doorbell()
         self._tickets = itertools.count(1)
         self._waiting = {}
-        # By weak reference: a loop that is never closed must not live for ever by its own readers.
-        this = weakref.ref(self)
-        loop.add_reader(self.queue.fileno(), _call, this, Watcher._drain_queue)
-        loop.add_reader(self.bell.fileno(), _call, this, Watcher._drain_bell)
+        loop.add_reader(self.queue.fileno(), self._drain_queue)
+        loop.add_reader(self.bell.fileno(), self._drain_bell)
 
     def open(self):
         ticket = next(self._tickets)
@@ -74,12 +74,6 @@ class Watcher:
                 _cancel(asyncio.get_running_loop(), cancel)
 
 
-def _call(watcher, function):
-    watcher = watcher()
-    if watcher is not None:
-        function(watcher)
-
-
 def _cancel(loop, cancel):
     try:
         cancel()
@@ -96,9 +90,10 @@ def _raise(error):
 
 def watcher():
     loop = asyncio.get_running_loop()
-    found = _watchers.get(loop)
+    found = _watchers.get(loop, lambda: None)()
     if found is None:
-        found = _watchers[loop] = Watcher(loop)
+        found = Watcher(loop)
+        _watchers[loop] = weakref.ref(found)
     return found
 
 

@@ -10,7 +10,6 @@ import atexit
 import json
 import os
 import weakref
-from typing import List, NamedTuple, Optional
 
 from . import _core, dispatch, errors, tensors
 
@@ -128,12 +127,17 @@ def _end():
     dispatch.stop()
 
 
+def _deregister(region, timeout=None):
+    """Runtime.deregister() of it."""
+    region.runtime.deregister(region, timeout)
+
+
 def _forget_in_child():
     _open.clear()
 
 
 _core.connect(errors.from_core, tensors.lend, dispatch.book, dispatch.unbook, PeerAddresses)
 _core.Region.array = tensors.as_array
-_core.Region.deregister = lambda self, timeout=None: self.runtime.deregister(self, timeout)
+_core.Region.deregister = _deregister
 atexit.register(_end)
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -5,9 +5,10 @@ import asyncio
 import gc
 import threading
 import unittest
+import warnings
 
 import hixl
-from support import PairTest, pattern
+from support import PairTest, at_once, pattern
 
 
 class Aio(PairTest):
@@ -120,6 +121,42 @@ class Aio(PairTest):
             self.run_async(story())
         gc.collect()
         self.assertEqual(len(aio._watchers), 0)
+
+    def test_an_event_loop_may_be_closed_over_open_calls(self):
+        import os
+        from hixl import _core
+
+        def closed_over(count):
+            loop = asyncio.new_event_loop()
+
+            async def begin():
+                for _ in range(count):
+                    loop.create_task(self.a.aio.exchange(self.window_a, [1]))
+                    loop.create_task(self.a.aio.put(self.window_a, self.remote_b))
+                await asyncio.sleep(0)
+
+            loop.run_until_complete(begin())
+            loop.set_exception_handler(lambda *_: None)
+            loop.close()
+
+        def descriptors():
+            gc.collect()
+            _core.Doorbell()  # what was left over is looked at whenever one is made
+            return len(os.listdir("/proc/self/fd"))
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            closed_over(1)
+            self.b.exchange(self.window_b, [0])
+            self.a.quiet()
+            before = descriptors()
+            for _ in range(5):
+                closed_over(3)
+                for _ in range(3):
+                    self.b.exchange(self.window_b, [0])
+            at_once(self.a.barrier, self.b.barrier)
+            self.a.quiet()
+            self.assertLessEqual(descriptors(), before)
 
     def test_outside_of_an_event_loop(self):
         with self.assertRaises(RuntimeError):

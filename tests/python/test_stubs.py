@@ -38,6 +38,13 @@ class Stubs(unittest.TestCase):
         self.assertEqual({"error", "user_data", "bytes", "value", "written"},
                          set(self.names(classes, "Completion")))
 
+    def test_every_coroutine_is_there(self):
+        from hixl import aio
+        with open(STUBS.replace("_core.pyi", "aio.pyi"), encoding="utf-8") as file:
+            stub, = (node for node in ast.parse(file.read()).body
+                     if isinstance(node, ast.ClassDef) and node.name == "Runtime")
+        self.assertEqual({node.name for node in stub.body}, {name for name in vars(aio.Runtime) if name[0] != "_"})
+
     def test_parameters_are_taken_by_their_names(self):
         """A wrong value for each parameter is told as such, and not as a parameter that there is not."""
         classes, _ = stub_classes()
