@@ -166,6 +166,10 @@ class Runtime:
     async def barrier(self, ranks=None, timeout=None):
         await self._begin(self._runtime._barrier_async, ranks, timeout)
 
+    async def barrier_of(self, group, timeout=None):
+        """Group.barrier() of a group."""
+        await self._begin(group._barrier_async, timeout)
+
     async def quiet(self, timeout=None):
         await self._begin(self._runtime._quiet_async, timeout)
 

@@ -35,7 +35,6 @@ class Error(Exception):
     success is not a failure: ErrorCode.OK is a ValueError."""
 
     kind = ErrorKind.NONE
-    code: ErrorCode
     detail: ErrorDetail
 
     def __new__(cls, code, message=None, detail=ErrorDetail()):

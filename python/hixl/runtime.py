@@ -15,7 +15,7 @@ from . import _core, dispatch, errors, tensors
 
 # How long the end of the interpreter waits for a runtime that nobody stopped: as long as the library's destructor.
 END_TIMEOUT_S = 5.0
-_open = weakref.WeakSet()
+_open: "weakref.WeakSet[Runtime]" = weakref.WeakSet()
 
 
 class PeerAddresses:

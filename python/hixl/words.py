@@ -3,6 +3,7 @@
 links=["tcp"], kind="hbm", compare=">="."""
 
 import enum
+from typing import Any
 
 from . import _core
 
@@ -71,7 +72,8 @@ class Stage(enum.IntEnum):
 
 
 _CODES = _core.error_codes()
-ErrorCode = enum.IntEnum("ErrorCode", {name: number for name, number, *_ in _CODES}, module=__name__)
+# Any: a type checker cannot know names that the library brings.
+ErrorCode: Any = enum.IntEnum("ErrorCode", {name: number for name, number, *_ in _CODES}, module=__name__)
 ErrorCode.__doc__ = "What happened. Numbers are stable and never used twice."
 KIND_OF = {ErrorCode(number): ErrorKind(kind) for _, number, kind, *_ in _CODES}
 WHAT_OF = {ErrorCode(number): what for _, number, _, what, _ in _CODES}

@@ -68,6 +68,7 @@ class Aio(PairTest):
             self.assertEqual((of_b[0].regions[0], of_a[0].regions[0]), (self.remote_b, self.remote_a))
             group, other = await asyncio.gather(a.create_group([0, 1]), b.create_group([0, 1]))
             self.assertEqual(group.ranks, (0, 1))
+            await asyncio.gather(a.barrier_of(group), b.barrier_of(other))
             await asyncio.gather(a.prewarm([1]), b.prewarm([0]))
             region = self.a.allocate(4096)
             await a.deregister(region)
