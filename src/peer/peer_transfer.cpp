@@ -45,10 +45,11 @@ void PeerActor::run() {
   over_dials_.clear();
   settle_order();
   tell_ends();
+  // Before a goodbye that came in the same turn: whoever said it had all of ours.
+  if (exchange_ready_) serve_exchanges();
   act_on_control();
   if (suspects_due_) fence_suspects();
   serve_connects();
-  if (exchange_ready_) serve_exchanges();
   flush_control();
   if (control_.empty()) publish();
   post_turn();

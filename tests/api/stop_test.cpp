@@ -192,6 +192,20 @@ TEST_CASE("stop_async may be called in a callback; its end comes on the loop, an
   require_ok(world[0].stop());
 }
 
+TEST_CASE("who leaves as soon as its exchange has ended does not take it from the other") {
+  for (int round = 0; round < rounds(60); ++round) {
+    World world(2);
+    Result<void> other = fail(ErrorCode::internal);
+    const Rank zero = 0;
+    const Rank one = 1;
+    std::thread waiting([&] { other = world[1].exchange({}, {&zero, 1}, k_patience)[0].result; });
+    require_ok(world[0].exchange({}, {&one, 1}, k_patience)[0].result);
+    require_ok(world[0].stop());
+    waiting.join();
+    require_ok(other);
+  }
+}
+
 TEST_CASE("ranks come and go without leaving anything behind") {
   auto store = Store::create("tcp://127.0.0.1:0");
   require_ok(store);
