@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <random>
 
 #include "base/assert.hpp"
@@ -62,7 +63,13 @@ struct Core::UnixDoor final : runtime::ListenerEvents {
 Result<std::unique_ptr<Core>> Core::create(const RuntimeOptions& options, Parts parts) {
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   std::unique_ptr<Core> core(new Core(options, std::move(parts)));
-  if (const auto built = core->build(); !built) {
+  Result<void> built;
+  try {
+    built = core->build();
+  } catch (const std::bad_alloc&) {  // half of it is there, and its loop never turned
+    built = fail(ErrorCode::no_memory, {.rank = options.rank, .stage = Stage::memory, .os_error = ENOMEM});
+  }
+  if (!built) {
     core->teardown();
     core->set_stopped();
     core->stop_stage_ = StopStage::ended;
