@@ -48,6 +48,8 @@ enum class ErrorKind : std::uint8_t {
     "keep the request that saw the end; it remembers the result")                                                \
   X(stopped, 22, fix_call, "the runtime has been stopped", "create a new runtime")                               \
   X(forked, 23, fix_call, "the runtime belongs to the parent process", "create a runtime in the child")          \
+  X(invalid_handle, 24, fix_call, "the handle is none of this library's, or what it named is closed",            \
+    "pass handles as they were given, and none after its close")                                                 \
   X(rank_conflict, 30, fix_call, "another live process holds this rank", "give every process a rank of its own") \
   X(rank_out_of_range, 31, fix_call, "the rank is not below the world size", "use a rank below the world size")  \
   X(rendezvous_unreachable, 32, retry_later, "the rendezvous store did not answer",                              \

@@ -4,7 +4,8 @@
 
     install_test.py BUILD_ROOT CONSUMER.cpp COMPILER...
 
-Every installed header must compile alone, as C++20, without warnings; the consumer must link and run.
+Every installed header must compile alone, as C++20, without warnings, those of the C interfaces as C99 and as C++11
+too; the consumer must link and run.
 """
 
 import os
@@ -12,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+FLAGS = ["-std=c++20"] + WARNINGS
 
 
 def run(command, **more):
@@ -35,7 +37,14 @@ def compile_headers_alone(include, compiler):
     for name in headers:
         run(compiler + FLAGS + ["-fsyntax-only", "-I", include, "-x", "c++", "-"],
             input=f"#include <hixl/{name}>\n#include <hixl/{name}>\nint main() {{}}\n")
-    print(f"{len(headers)} headers compile alone")
+    c_headers = sorted(name for name in os.listdir(folder) if name.endswith(".h"))
+    for name in c_headers:
+        for language, standard in (("c", "c99"), ("c++", "c++11"), ("c++", "c++20")):
+            if language == "c" and name == "ascend_compat.h":
+                continue
+            run(compiler + ["-std=" + standard, "-fsyntax-only", "-I", include, "-x", language, "-"] + WARNINGS,
+                input=f"#include <hixl/{name}>\n#include <hixl/{name}>\nint main(void) {{ return 0; }}\n")
+    print(f"{len(headers)} C++ and {len(c_headers)} C headers compile alone")
 
 
 def main():

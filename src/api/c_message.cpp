@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hixl/comm.h: messages with one rank.
+#include <hixl/comm.h>
+
+#include <map>
+#include <mutex>
+
+#include <hixl/channel.hpp>
+
+#include "api/world.hpp"
+
+using namespace hixl;
+using namespace hixl::api;
+
+namespace {
+
+/// hixl_conn_t.
+class Connection final : public Object {
+ public:
+  static constexpr HandleKind k_kind = HandleKind::connection;
+  Connection(std::shared_ptr<Engine> e, std::unique_ptr<Channel> c) : engine(std::move(e)), channel(std::move(c)) {
+    owner = engine.get();
+  }
+  const std::shared_ptr<Engine> engine;  // before the channel, which must not outlive its runtime
+  const std::unique_ptr<Channel> channel;
+  std::mutex mutex;                           // guards what is below
+  std::map<const void*, std::uint64_t> held;  // messages that were given, and their numbers
+};
+
+Result<void> connect(hixl_ctx_t ctx, int rank, std::size_t buffer_bytes, int timeout_ms, hixl_conn_t* conn) {
+  if (conn == nullptr) return missing_argument(Stage::connect);
+  *conn = nullptr;
+  const Inside<View> view(ctx);
+  if (!view) return view.error();
+  auto channel = Channel::connect(view->runtime(), rank_of(rank), {.bytes = buffer_bytes}, timeout_of(timeout_ms));
+  if (!channel) return fail(channel.error());
+  const auto handle =
+      view.world().handles.add(HandleKind::connection, std::make_unique<Connection>(view->engine, std::move(*channel)));
+  if (!handle) return fail(handle.error());
+  *conn = handle->as<hixl_conn_t>();
+  return {};
+}
+
+}  // namespace
+
+hixl_status_t hixl_connect(hixl_ctx_t ctx, int rank, int timeout_ms, hixl_conn_t* conn) {
+  return guarded([&] { return connect(ctx, rank, RingShape{}.bytes, timeout_ms, conn); });
+}
+
+hixl_status_t hixl_connect_sized(hixl_ctx_t ctx, int rank, size_t buffer_bytes, int timeout_ms, hixl_conn_t* conn) {
+  return guarded([&] { return connect(ctx, rank, buffer_bytes, timeout_ms, conn); });
+}
+
+hixl_status_t hixl_disconnect(hixl_conn_t conn) {
+  return guarded([&]() -> Result<void> {
+    World& world = World::get();
+    if (const auto allowed = may_wait(world.note()); !allowed) return allowed;
+    if (world.handles.take(Handle::of(conn), HandleKind::connection) == nullptr) return world.wrong(Handle::of(conn));
+    return {};
+  });
+}
+
+hixl_status_t hixl_send_timeout(hixl_conn_t conn, const void* data, size_t size, int timeout_ms) {
+  return guarded([&]() -> Result<void> {
+    const Inside<Connection> inside(conn);
+    if (!inside) return inside.error();
+    return inside->channel->sender().send(data, size, timeout_of(timeout_ms));
+  });
+}
+
+hixl_status_t hixl_send(hixl_conn_t conn, const void* data, size_t size) {
+  return hixl_send_timeout(conn, data, size, HIXL_TIMEOUT_DEFAULT);
+}
+
+hixl_status_t hixl_recv(hixl_conn_t conn, const void** data, size_t* size, int timeout_ms) {
+  return guarded([&]() -> Result<void> {
+    if (data == nullptr || size == nullptr) return missing_argument(Stage::transfer);
+    *data = nullptr;
+    *size = 0;
+    const Inside<Connection> inside(conn);
+    if (!inside) return inside.error();
+    const auto message = inside->channel->receiver().receive(timeout_of(timeout_ms));
+    if (!message) return fail(message.error());
+    {
+      const std::scoped_lock lock(inside->mutex);
+      inside->held[message->data] = message->number;
+    }
+    *data = message->data;
+    *size = message->size;
+    return {};
+  });
+}
+
+hixl_status_t hixl_recv_release(hixl_conn_t conn, const void* data) {
+  return guarded([&]() -> Result<void> {
+    const Inside<Connection> inside(conn);
+    if (!inside) return inside.error();
+    const std::scoped_lock lock(inside->mutex);
+    const auto held = inside->held.find(data);
+    if (held == inside->held.end()) {
+      return fail(ErrorCode::invalid_argument,
+                  {.stage = Stage::transfer, .address = reinterpret_cast<std::uint64_t>(data)});
+    }
+    const auto released = inside->channel->receiver().release(held->second);
+    if (released) inside->held.erase(held);
+    return released;
+  });
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// hixl/transfer.h: looking at the end of requests.
+#include <hixl/transfer.h>
+
+#include <vector>
+
+#include "api/waiting.hpp"
+#include "api/world.hpp"
+
+using namespace hixl;
+using namespace hixl::api;
+
+namespace hixl::api {
+
+namespace {
+
+/// The parent's requests are told from numbers that never were requests.
+Result<void> told(World& world, Handle handle, Result<void>&& result) {
+  if (result || result.error().code != ErrorCode::invalid_request) return std::move(result);
+  const Error error = world.wrong(handle).value();
+  return error.code == ErrorCode::forked ? Result<void>(fail(error)) : std::move(result);
+}
+
+Result<void> check_time(int timeout_ms) {
+  if (timeout_ms >= HIXL_TIMEOUT_DEFAULT) return {};
+  return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+}
+
+/// Copies of requests that are waited for together, and how they come back.
+class Borrowed {
+ public:
+  Borrowed(World& world, std::size_t count, const hixl_request_t* reqs) : world_(world), reqs_(reqs) {
+    copies_.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      auto copy = world.requests.borrow(Handle::of(reqs[i]));
+      borrowed_.push_back(copy.has_value());
+      // What is no request has ended, with that.
+      if (!copy) copy = Request::ended(told(world, Handle::of(reqs[i]), fail(copy.error())));
+      copies_.push_back(std::move(*copy));
+    }
+  }
+  [[nodiscard]] std::span<Request> all() noexcept { return copies_; }
+  [[nodiscard]] Result<void> give_back(std::size_t i) {
+    if (!borrowed_[i]) return copies_[i].query();
+    borrowed_[i] = false;
+    return world_.requests.give_back(Handle::of(reqs_[i]), std::move(copies_[i]));
+  }
+
+ private:
+  World& world_;
+  const hixl_request_t* reqs_;
+  std::vector<Request> copies_;
+  std::vector<bool> borrowed_;
+};
+
+}  // namespace
+
+Result<void> wait_for(hixl_request_t* req, int timeout_ms) {
+  if (req == nullptr) return missing_argument();
+  if (const auto valid = check_time(timeout_ms); !valid) return valid;
+  World& world = World::get();
+  const Handle handle = Handle::of(*req);
+  return told(world, handle, world.requests.wait(handle, timeout_of(timeout_ms)));
+}
+
+Result<void> wait_for_all(std::size_t count, hixl_request_t* reqs, hixl_status_t* statuses, int timeout_ms) {
+  if (reqs == nullptr && count > 0) return missing_argument();
+  if (const auto valid = check_time(timeout_ms); !valid) return valid;
+  Borrowed borrowed(World::get(), count, reqs);
+  const auto waited = wait_all(borrowed.all(), timeout_of(timeout_ms));
+  Result<void> first;
+  for (std::size_t i = 0; i < count; ++i) {
+    Result<void> result = borrowed.give_back(i);
+    if (statuses != nullptr) statuses[i] = static_cast<hixl_status_t>(result ? ErrorCode::ok : result.error().code);
+    if (first && !result) first = std::move(result);
+  }
+  const bool open = !first && first.error().code == ErrorCode::busy;
+  return open ? waited : first;
+}
+
+Result<void> wait_for_any(std::size_t count, hixl_request_t* reqs, std::size_t* index, int timeout_ms) {
+  if (reqs == nullptr || index == nullptr || count == 0) return missing_argument();
+  if (const auto valid = check_time(timeout_ms); !valid) return valid;
+  Borrowed borrowed(World::get(), count, reqs);
+  const auto ended = wait_any(borrowed.all(), timeout_of(timeout_ms));
+  Result<void> result = ended ? Result<void>() : fail(ended.error());
+  for (std::size_t i = 0; i < count; ++i) {
+    Result<void> one = borrowed.give_back(i);
+    if (ended && i == *ended) result = std::move(one);
+  }
+  *index = ended ? *ended : count;
+  return result;
+}
+
+}  // namespace hixl::api
+
+hixl_status_t hixl_wait(hixl_request_t* req) {
+  return guarded([&] { return wait_for(req, HIXL_TIMEOUT_DEFAULT); });
+}
+
+hixl_status_t hixl_wait_timeout(hixl_request_t* req, int timeout_ms) {
+  return guarded([&] { return wait_for(req, timeout_ms); });
+}
+
+hixl_status_t hixl_query(hixl_request_t req) {
+  return guarded([&] {
+    World& world = World::get();
+    return told(world, Handle::of(req), world.requests.query(Handle::of(req)));
+  });
+}
+
+hixl_status_t hixl_wait_all(size_t count, hixl_request_t* reqs, hixl_status_t* statuses, int timeout_ms) {
+  return guarded([&] { return wait_for_all(count, reqs, statuses, timeout_ms); });
+}
+
+hixl_status_t hixl_wait_any(size_t count, hixl_request_t* reqs, size_t* index, int timeout_ms) {
+  return guarded([&] { return wait_for_any(count, reqs, index, timeout_ms); });
+}
+
+hixl_status_t hixl_cancel(hixl_request_t req) {
+  return guarded([&] {
+    World& world = World::get();
+    return told(world, Handle::of(req), world.requests.cancel(Handle::of(req)));
+  });
+}
+
+hixl_status_t hixl_request_drop(hixl_request_t* req) {
+  return guarded([&]() -> Result<void> {
+    if (req == nullptr) return missing_argument();
+    World& world = World::get();
+    auto dropped = told(world, Handle::of(*req), world.requests.drop(Handle::of(*req)));
+    if (dropped) *req = nullptr;
+    return dropped;
+  });
+}

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The C names that the library exports: exactly those of the list, each declared in a header, and none declared that is
+missing. A name that leaves the list breaks programs that are installed; one that joins it is promised for ever.
+
+    symbols_test.py symbols.txt LIBRARY INCLUDE_FOLDER
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+LINKER_OWN = {"_init", "_fini", "__bss_start", "_edata", "_end"}
+
+
+def main():
+    listed_path, library, include = sys.argv[1:]
+    listed = [line for line in pathlib.Path(listed_path).read_text().split("\n") if line and not line.startswith("#")]
+    names = subprocess.run(["nm", "-D", "--defined-only", "--format=posix", library], check=True, text=True,
+                           stdout=subprocess.PIPE).stdout.split("\n")
+    exported = {line.split(" ")[0].split("@")[0] for line in names if line} - LINKER_OWN
+    c_names = {name for name in exported if not name.startswith("_Z") and not name.startswith("_ZN")}
+    declared = set()
+    for header in pathlib.Path(include).glob("*.h"):
+        text = re.sub(r"/\*.*?\*/", "", header.read_text(), flags=re.DOTALL)
+        declared |= set(re.findall(r"HIXL_API (?!__)[^;(]*?\b(\w+)\(", text))
+    problems = []
+    if listed != sorted(listed) or len(listed) != len(set(listed)):
+        problems.append("the list is not sorted, or has a name twice")
+    problems += [f"{name} is in the list, but the library does not export it" for name in sorted(set(listed) - c_names)]
+    problems += [f"{name} is exported as a C name, but not in the list" for name in sorted(c_names - set(listed))]
+    problems += [f"{name} is declared in a header, but not in the list" for name in sorted(declared - set(listed))]
+    problems += [f"{name} is in the list, but no header declares it" for name in sorted(set(listed) - declared)]
+    for problem in problems:
+        print(problem)
+    print(f"{len(listed)} names, {len(problems)} problems")
+    return 1 if problems or not listed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
