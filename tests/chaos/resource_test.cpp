@@ -47,6 +47,14 @@ constexpr bool k_sanitizer_needs_space = true;
 #else
 constexpr bool k_sanitizer_needs_space = false;
 #endif
+/// UBSan, which is built in with ASan, looks at an object by way of a pipe, and takes one that it cannot look at for
+/// broken.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool k_sanitizer_needs_descriptors = true;
+#else
+constexpr bool k_sanitizer_needs_descriptors = false;
+#endif
+constexpr const char* k_no_descriptors = "skipped: a limit of descriptors: UBSan needs some to look at objects";
 
 /// The lowest number that a new descriptor of the process could have.
 rlim_t lowest_free_descriptor(pid_t pid) {
@@ -90,6 +98,10 @@ struct Scene {
 }  // namespace
 
 TEST_CASE("F178 no descriptor left while it works: its streams go on; who comes waits, and meets when there is room") {
+  if (k_sanitizer_needs_descriptors) {
+    MESSAGE(k_no_descriptors);
+    return;
+  }
   for (const std::string links : {"tcp", "hccs,tcp", ""}) {
     for (const bool dials : {false, true}) {
       CAPTURE(links);
@@ -131,6 +143,10 @@ TEST_CASE("F178 no descriptor left while it works: its streams go on; who comes 
 
 TEST_CASE(
     "F178 a rank whose connection breaks while it has no descriptor for another gets it back when there is room") {
+  if (k_sanitizer_needs_descriptors) {
+    MESSAGE(k_no_descriptors);
+    return;
+  }
   ShieldedHome at(2, 1U << 20U);
   ShieldedGuest guest(at, 1, 1U << 20U);
   fill_block(at.home.data(), 1U << 20U, 1);
