@@ -46,6 +46,12 @@ bool known(FrameType type) noexcept {
     case FrameType::pcie_offer:
     case FrameType::pcie_ready:
     case FrameType::pcie_proof:
+    case FrameType::roce_offer:
+    case FrameType::roce_ready:
+    case FrameType::roce_ask:
+    case FrameType::roce_key:
+    case FrameType::roce_drop:
+    case FrameType::roce_dropped:
     case FrameType::store_claim:
     case FrameType::store_claimed:
     case FrameType::store_lookup:

@@ -36,6 +36,8 @@ enum class FrameType : std::uint8_t {
   hccs_offer = 50, hccs_ready = 51, window_request = 52, window = 53,
   window_drop = 54,  ///< body: WindowRequest
   pcie_offer = 60, pcie_ready = 61, pcie_proof = 62,
+  roce_offer = 70, roce_ready = 71, roce_ask = 72, roce_key = 73,
+  roce_drop = 74, roce_dropped = 75,  ///< bodies: RoceDrop
   store_claim = 100, store_claimed = 101, store_lookup = 102, store_member = 103, store_leave = 104,
 };
 

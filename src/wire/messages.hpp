@@ -273,17 +273,65 @@ struct PcieProof {
   std::uint32_t os_error = 0;
 };
 
+/// roce: an address of a port, in network order as it stands there.
+struct RoceGid {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+  friend bool operator==(const RoceGid&, const RoceGid&) = default;
+};
+inline constexpr std::size_t k_roce_gids_max = 8;
+inline constexpr std::size_t k_roce_name_max = 80;
+/// The dialler's says what it has; the acceptor's answer what both use: one address of its own, and which of the
+/// dialler's.
+struct RoceOffer {
+  std::uint32_t queue_pair = 0;     ///< 24 bits
+  std::uint32_t packet_number = 0;  ///< 24 bits, random: of the first packet that the sender sends
+  std::uint8_t mtu = 1;             ///< of its port: 1 (256 bytes) … 5 (4096 bytes)
+  std::uint8_t reads_out = 0;       ///< RDMA reads that it would have open at once
+  std::uint8_t reads_in = 0;        ///< … and that it answers at once
+  std::uint8_t chosen = 0;          ///< of the answer: which of the dialler's addresses
+  std::uint64_t page_address = 0;   ///< of the sender's page: progress word, challenge
+  std::uint32_t page_key = 0;
+  std::uint64_t challenge = 0;      ///< also written into the page: who reads it there has reached the sender
+  std::string name;                 ///< device and port, for logs
+  std::vector<RoceGid> gids;        ///< 1 … k_roce_gids_max
+};
+/// The sender has read the receiver's page; or could not, and why.
+struct RoceReady {
+  std::uint16_t code = 0;      ///< ErrorCode
+  std::uint32_t os_error = 0;  ///< errno, or the negative status of a work completion
+};
+/// By which key may this region be reached?
+struct RoceAsk {
+  RegionKey key{};
+  Token token{};
+};
+struct RoceKey {
+  RegionKey key{};
+  std::uint16_t code = 0;  ///< ErrorCode; not ok: it cannot be reached by this link
+  std::uint32_t os_error = 0;
+  std::uint64_t limit = 0;
+  std::uint32_t remote_key = 0;
+  std::uint64_t address = 0;  ///< of its first byte
+};
+/// roce_drop: the region is closed, use its key no more. roce_dropped: it is not in use any more.
+struct RoceDrop {
+  RegionKey key{};
+};
+
 #define HIXL_WIRE_MESSAGES(X)                                                                                       \
   X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
   X(Exchange) X(ExchangeAck) X(Barrier) X(GroupJoin) X(GroupAnswer) X(Bye)                                           \
   X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody) X(AtomicBody) X(AtomicResult)
 #define HIXL_WIRE_PCIE_MESSAGES(X) X(PcieOffer) X(PcieReady) X(PcieProof)
+#define HIXL_WIRE_ROCE_MESSAGES(X) X(RoceOffer) X(RoceReady) X(RoceAsk) X(RoceKey) X(RoceDrop)
 
 #define HIXL_WIRE_DECLARE(Message)                            \
   void encode(const Message& message, ByteWriter& out) noexcept; \
   [[nodiscard]] bool decode(ByteReader& in, Message& message);
 HIXL_WIRE_MESSAGES(HIXL_WIRE_DECLARE)
 HIXL_WIRE_PCIE_MESSAGES(HIXL_WIRE_DECLARE)
+HIXL_WIRE_ROCE_MESSAGES(HIXL_WIRE_DECLARE)
 #undef HIXL_WIRE_DECLARE
 
 /// Decodes a whole body; nothing may be left over.

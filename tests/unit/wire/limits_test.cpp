@@ -147,6 +147,8 @@ TEST_CASE("transfer messages") {
     CHECK(!accepts_code(&Bye::code, unknown));
     CHECK(!accepts_code(&WindowBody::code, unknown));
     CHECK(!accepts_code(&PcieProof::code, unknown));
+    CHECK(!accepts_code(&RoceReady::code, unknown));
+    CHECK(!accepts_code(&RoceKey::code, unknown));
     CHECK(!accepts_code(&StoreClaimed::code, unknown));
     CHECK(!accepts_code(&StoreLeave::code, unknown));
   }
@@ -230,6 +232,19 @@ TEST_CASE("group and window messages") {
   CHECK(!accepts<PcieOffer>([](PcieOffer& m) { m.word_address = 0; }));
   CHECK(!accepts<PcieProof>([](PcieProof& m) { m.os_error = 4096; }));
   CHECK(!accepts<WindowBody>([](WindowBody& m) { m.window_id = 0; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.queue_pair = 1U << 24U; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.packet_number = 1U << 24U; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.mtu = 0; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.mtu = 6; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.chosen = k_roce_gids_max; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.page_address = 0; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.page_address = 12; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.gids.clear(); }));
+  CHECK(!accepts<RoceReady>([](RoceReady& m) { m.os_error = 4096; }));
+  CHECK(accepts<RoceReady>([](RoceReady& m) { m.os_error = 0U - 12U; }));
+  CHECK(!accepts<RoceAsk>([](RoceAsk& m) { m.key.generation = 0; }));
+  CHECK(!accepts<RoceKey>([](RoceKey& m) { m.key.generation = 0; }));
+  CHECK(!accepts<RoceDrop>([](RoceDrop& m) { m.key.generation = 0; }));
   CHECK(!accepts<WindowBody>([](WindowBody& m) { m.code = 0, m.bytes = 0; }));
   CHECK(accepts<WindowBody>([](WindowBody& m) { m.code = 12, m.bytes = 0; }));
 }

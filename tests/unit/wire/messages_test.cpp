@@ -22,6 +22,7 @@ using Skip = std::tuple<Rest...>;
 // The list macros put a comma before each name, so the first entry is a dummy.
 using PeerMessages = Skip<void HIXL_WIRE_MESSAGES(HIXL_LIST)>;
 using PcieMessages = Skip<void HIXL_WIRE_PCIE_MESSAGES(HIXL_LIST)>;
+using RoceMessages = Skip<void HIXL_WIRE_ROCE_MESSAGES(HIXL_LIST)>;
 using StoreMessages = Skip<void HIXL_STORE_MESSAGES(HIXL_LIST)>;
 #undef HIXL_LIST
 
@@ -117,12 +118,15 @@ TEST_CASE("messages between peers: round trips, truncations, damage") { check_al
 
 TEST_CASE("messages of the cross-memory link: round trips, truncations, damage") { check_all(PcieMessages{}); }
 
+TEST_CASE("messages of the RDMA link: round trips, truncations, damage") { check_all(RoceMessages{}); }
+
 TEST_CASE("messages of the store: round trips, truncations, damage") { check_all(StoreMessages{}); }
 
 TEST_CASE("the bytes of protocol version 1 do not change") {
   // Seeded messages of every type, as bytes. A difference breaks running clusters: raise k_version with it.
   CHECK(fingerprint(PeerMessages{}) == 3236437738U);
   CHECK(fingerprint(PcieMessages{}) == 1508164146U);
+  CHECK(fingerprint(RoceMessages{}) == 2454020443U);
   CHECK(fingerprint(StoreMessages{}) == 2190352627U);
 }
 

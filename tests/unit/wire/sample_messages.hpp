@@ -177,6 +177,29 @@ inline void fill(Random& r, WindowRequest& m) { m = {from_1<std::uint32_t>(r, 10
 inline void fill(Random& r, PcieOffer& m) { m = {r.next(), from_1<std::uint32_t>(r, k_regions_max), r.identity()}; }
 inline void fill(Random& r, PcieReady& m) { m = {r.next()}; }
 inline void fill(Random& r, PcieProof& m) { m = {any_code(r), static_cast<std::uint32_t>(r.below(4096))}; }
+inline std::uint32_t any_status(Random& r) {
+  return static_cast<std::uint32_t>(r.chance(500) ? r.below(4096) : 0U - r.below(64));
+}
+inline void fill(Random& r, RoceOffer& m) {
+  m = {.queue_pair = static_cast<std::uint32_t>(r.below(1U << 24U)),
+       .packet_number = static_cast<std::uint32_t>(r.below(1U << 24U)),
+       .mtu = from_1<std::uint8_t>(r, 5),
+       .reads_out = any<std::uint8_t>(r),
+       .reads_in = any<std::uint8_t>(r),
+       .chosen = up_to<std::uint8_t>(r, k_roce_gids_max - 1),
+       .page_address = from_1<std::uint64_t>(r, 1U << 30U) * 8,
+       .page_key = any<std::uint32_t>(r),
+       .challenge = r.next(),
+       .name = any_text(r, 0, k_roce_name_max),
+       .gids = std::vector<RoceGid>(r.between(1, k_roce_gids_max))};
+  for (RoceGid& gid : m.gids) gid = {r.next(), r.next()};
+}
+inline void fill(Random& r, RoceReady& m) { m = {any_code(r), any_status(r)}; }
+inline void fill(Random& r, RoceAsk& m) { m = {any_key(r), any_token(r)}; }
+inline void fill(Random& r, RoceKey& m) {
+  m = {any_key(r), any_code(r), any_status(r), r.next(), any<std::uint32_t>(r), r.next()};
+}
+inline void fill(Random& r, RoceDrop& m) { m = {any_key(r)}; }
 inline void fill(Random& r, WindowBody& m) { m = {from_1<std::uint32_t>(r, 1000), r.identity(), any_code(r)}; }
 inline void fill(Random& r, Endpoints& m) {
   m.peer_id = any_peer(r);
@@ -246,6 +269,16 @@ inline auto tied(const WindowRequest& m) { return std::tie(m.window_id); }
 inline auto tied(const PcieOffer& m) { return std::tie(m.challenge, m.regions_max, m.word_address); }
 inline auto tied(const PcieReady& m) { return std::tie(m.challenge); }
 inline auto tied(const PcieProof& m) { return std::tie(m.code, m.os_error); }
+inline auto tied(const RoceOffer& m) {
+  return std::tie(m.queue_pair, m.packet_number, m.mtu, m.reads_out, m.reads_in, m.chosen, m.page_address, m.page_key,
+                  m.challenge, m.name, m.gids);
+}
+inline auto tied(const RoceReady& m) { return std::tie(m.code, m.os_error); }
+inline auto tied(const RoceAsk& m) { return std::tie(m.key, m.token); }
+inline auto tied(const RoceKey& m) {
+  return std::tie(m.key, m.code, m.os_error, m.limit, m.remote_key, m.address);
+}
+inline auto tied(const RoceDrop& m) { return std::tie(m.key); }
 inline auto tied(const WindowBody& m) { return std::tie(m.window_id, m.bytes, m.code); }
 inline auto tied(const Endpoints& m) {
   return std::tie(m.peer_id, m.incarnation, m.rank, m.birth, m.unix_name, m.addresses);
