@@ -51,6 +51,7 @@ struct LinkCaps {
   bool executed_by_initiator = false;  ///< a completion is the initiator's own copy: nothing to learn from a fence
   bool words = true;                   ///< executes signals and atomics
   bool host_memory_only = false;       ///< reaches no device memory of the peer
+  bool attaches = false;               ///< attach() asks the peer: on_attached() follows
 };
 
 enum class Verb : std::uint8_t { write, read, signal_set, signal_add, atomic_add, atomic_swap, atomic_compare_swap };
@@ -140,6 +141,12 @@ class Link {
 
   /// Makes a region of the peer usable on this link (maps its window). done / posted (on_attached follows).
   [[nodiscard]] virtual Answer attach(const wire::RegionDescriptor& region) = 0;
+  /// False: the peer's region turned out not to be reached by this link, as attach() has told or a post would. Others
+  /// of its kind, and other kinds, may reach it.
+  [[nodiscard]] virtual bool reaches(RegionKey key) const noexcept {
+    static_cast<void>(key);
+    return true;
+  }
   /// Our region was closed in the table: from now on no access of the peer through this link touches it. True: none is
   /// under way. False: ask again (a copy of the peer is under way, it may be stopped). A socket in the middle of a
   /// frame of this region is closed (on_down follows).
@@ -212,6 +219,19 @@ class LinkFactory {
   [[nodiscard]] virtual const LinkCaps& caps() const noexcept = 0;
   /// Why this kind cannot be used on this machine, or nothing.
   [[nodiscard]] virtual Result<void> available() const = 0;
+  /// How many links of this kind this machine can have to one peer: one for each card and port, where it has such.
+  [[nodiscard]] virtual std::uint32_t rails() const noexcept { return 1; }
+  /// Whether the link of this index can be had now. False: not worth dialling, ask again.
+  [[nodiscard]] virtual bool ready(std::uint32_t index) {
+    static_cast<void>(index);
+    return true;
+  }
+  /// Our region was closed, and every link's revoke() is true: what is kept of it beyond links ends as well. True:
+  /// done. False: ask again.
+  [[nodiscard]] virtual bool revoke(RegionKey key) {
+    static_cast<void>(key);
+    return true;
+  }
   /// Takes the stream after the handshake (both sides); set-up goes on by frames; on_up() or on_down() follows.
   [[nodiscard]] virtual std::unique_ptr<Link> make(const LinkIdentity& identity, std::unique_ptr<FrameStream> stream,
                                                    const LinkServices& services, LinkEvents& events) = 0;

@@ -40,8 +40,9 @@ Numbering numbering(wire::FrameType type) noexcept {
 
 }  // namespace
 
-Sequencer::Sequencer(FrameStream& stream, const Identity& identity, std::uint32_t control_credit, runtime::Loop& loop)
-    : stream_(stream), loop_(loop), identity_(identity), control_sent_(control_credit) {}
+Sequencer::Sequencer(FrameStream& stream, const Identity& identity, std::uint32_t control_credit, runtime::Loop& loop,
+                     Numbers numbers)
+    : stream_(stream), loop_(loop), identity_(identity), numbers_(numbers), control_sent_(control_credit) {}
 
 wire::FrameHeader Sequencer::header(wire::FrameType type) const noexcept {
   wire::FrameHeader header;
@@ -54,8 +55,13 @@ wire::FrameHeader Sequencer::header(wire::FrameType type) const noexcept {
 
 wire::FrameHeader Sequencer::next_header(wire::FrameType type) noexcept {
   wire::FrameHeader next = header(type);
-  next.link_seq = ++sent_;
+  next.link_seq = sent_ = next_number();
   return next;
+}
+
+LinkSeq Sequencer::take_number() noexcept {
+  HIXL_ASSERT(numbers_ == Numbers::odd);
+  return sent_ = (sent_ | 1U) + 1;
 }
 
 bool Sequencer::send_control(wire::FrameType type, ConstBytes body, std::span<const int> fds) {
@@ -66,9 +72,9 @@ bool Sequencer::send_control(wire::FrameType type, ConstBytes body, std::span<co
     return false;
   }
   wire::FrameHeader next = header(type);
-  next.link_seq = sent_ + 1;
+  next.link_seq = next_number();
   if (!stream_.send(next, body, fds)) return false;
-  ++sent_;
+  sent_ = next.link_seq;
   control_sent_[(control_first_ + control_count_) % control_sent_.size()] = sent_;
   ++control_count_;
   return true;
@@ -97,11 +103,14 @@ Result<void> Sequencer::accept(const wire::FrameHeader& header) noexcept {
     return fail(ErrorCode::malformed_frame, {.length = header.link_gen, .limit = identity_.link_gen});
   }
   const Numbering rule = numbering(header.type);
-  const LinkSeq expected = rule == Numbering::never ? 0 : received_ + 1;
-  if (rule == Numbering::nowhere || header.link_seq != expected) {
+  const bool gaps = numbers_ == Numbers::odd;
+  const LinkSeq expected = rule == Numbering::never ? 0 : gaps ? (received_ + 1) | 1U : received_ + 1;
+  const bool in_turn = gaps && rule == Numbering::always ? header.link_seq > received_ && header.link_seq % 2 == 1
+                                                         : header.link_seq == expected;
+  if (rule == Numbering::nowhere || !in_turn) {
     return fail(ErrorCode::malformed_frame, {.length = header.link_seq, .limit = expected});
   }
-  if (rule == Numbering::always) received_ = expected;
+  if (rule == Numbering::always) received_ = header.link_seq;
   return {};
 }
 

@@ -26,14 +26,20 @@ class Sequencer {
     LinkId link_id = 0;
     LinkGen link_gen = 0;
   };
+  /// Which numbers frames have. `odd`: the even ones belong to what travels beside the stream (take_number()). A frame
+  /// that has not arrived can then not be mistaken for something that went the other way.
+  enum class Numbers : std::uint8_t { all, odd };
   /// `control_credit`: control frames that the peer has room for (its rx_depth). After close() the stream may go first.
-  Sequencer(FrameStream& stream, const Identity& identity, std::uint32_t control_credit, runtime::Loop& loop);
+  Sequencer(FrameStream& stream, const Identity& identity, std::uint32_t control_credit, runtime::Loop& loop,
+            Numbers numbers = Numbers::all);
 
   // ---- outgoing ----
   /// A header with session, link and generation filled in, not sequenced.
   [[nodiscard]] wire::FrameHeader header(wire::FrameType type) const noexcept;
   /// The same with the next number. The caller must send it: ask FrameStream::room_for() before.
   [[nodiscard]] wire::FrameHeader next_header(wire::FrameType type) noexcept;
+  /// With Numbers::odd: the next number for what does not go by the stream.
+  [[nodiscard]] LinkSeq take_number() noexcept;
   /// ping, pong, ack and nack go unnumbered; every other control frame is numbered and takes one credit until it is
   /// acknowledged. False: no credit or no room in the stream; nothing was sent.
   [[nodiscard]] bool send_control(wire::FrameType type, ConstBytes body, std::span<const int> fds = {});
@@ -45,8 +51,8 @@ class Sequencer {
   [[nodiscard]] bool take_credit_returned() noexcept;
 
   // ---- incoming ----
-  /// MALFORMED_FRAME unless session, link and generation match and the number is the next one (or 0 where that is
-  /// allowed: ping, pong, ack, nack, read_data).
+  /// MALFORMED_FRAME unless session, link and generation match and the number is the next one (with Numbers::odd: a
+  /// higher odd one; or 0 where that is allowed: ping, pong, ack, nack, read_data).
   [[nodiscard]] Result<void> accept(const wire::FrameHeader& header) noexcept;
   /// The frame accepted last has been dealt with; a refused one has its nack queued. Schedules one acknowledgement
   /// at the end of the turn. Nothing after close().
@@ -56,6 +62,7 @@ class Sequencer {
   void close() noexcept;
 
  private:
+  [[nodiscard]] LinkSeq next_number() const noexcept { return numbers_ == Numbers::all ? sent_ + 1 : (sent_ + 1) | 1U; }
   /// Tells the peer how far we are, once a turn, or as soon as the stream has room.
   struct AckTask final : runtime::Task {
     explicit AckTask(Sequencer& sequencer) : owner(sequencer) {}
@@ -67,6 +74,7 @@ class Sequencer {
   FrameStream& stream_;
   runtime::Loop& loop_;
   const Identity identity_;
+  const Numbers numbers_;
   LinkSeq sent_ = 0;
   LinkSeq acked_ = 0;
   LinkSeq received_ = 0;

@@ -12,7 +12,8 @@ const LinkCaps& hccs_caps() noexcept {
                                    .needs_window = true,
                                    .target_passive = true,
                                    .same_host_only = true,
-                                   .executed_by_initiator = true};
+                                   .executed_by_initiator = true,
+                                   .attaches = true};
   return k_caps;
 }
 

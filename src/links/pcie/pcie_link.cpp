@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/assert.hpp"
+#include "links/remote_check.hpp"
 
 namespace hixl::links {
 
@@ -37,31 +38,12 @@ Answer PcieLink::post(const Post& post) {
   if (!up()) return Answer::busy;
   if (crowded()) return busy();
   if (post.verb != Verb::write && post.verb != Verb::read) return refuse(post, ErrorCode::unsupported);
-  const auto grant = granted(post);
+  // All that the target would check, were it asked; the generation is looked at once more in the lane.
+  const auto grant = check_remote(services_.remotes, post);
   if (!grant) return refuse(post, grant.error());
   const std::uint64_t bytes = total_bytes(post.segments);
   if (bytes <= k_short_bytes_max && take_turn_budget(bytes)) return post_short(post, grant->base, bytes);
   return post_long(post, grant->base);
-}
-
-/// All that the target would check, were it asked; the generation is looked at once more in the lane.
-Result<memory::RemoteGrant> PcieLink::granted(const Post& post) const {
-  const auto grant = services_.remotes.grant(post.region);
-  if (!grant) return fail(ErrorCode::stale, {.stage = Stage::remote_check});
-  ErrorDetail detail{.stage = Stage::remote_check,
-                     .address = grant->base,
-                     .nearest_base = grant->base,
-                     .nearest_length = grant->length};
-  const Rights need = post.verb == Verb::write ? Rights::write : Rights::read;
-  if (post.token != grant->token || !includes(grant->rights, need)) return fail(ErrorCode::access_denied, detail);
-  for (const Segment& segment : post.segments) {
-    if (segment.offset <= grant->length && segment.bytes <= grant->length - segment.offset) continue;
-    detail.address = grant->base + segment.offset;
-    detail.length = segment.bytes;
-    detail.limit = grant->length - std::min(segment.offset, grant->length);
-    return fail(ErrorCode::out_of_range, detail);
-  }
-  return *grant;
 }
 
 Answer PcieLink::post_short(const Post& post, std::uint64_t base, std::uint64_t bytes) {

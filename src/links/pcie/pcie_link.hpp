@@ -53,7 +53,6 @@ class PcieLink final : public HostLink {
   [[nodiscard]] Result<void> on_proof(ConstBytes body);
 
   // ---- posts ----
-  [[nodiscard]] Result<memory::RemoteGrant> granted(const Post& post) const;
   [[nodiscard]] Answer post_short(const Post& post, std::uint64_t base, std::uint64_t bytes);
   [[nodiscard]] Answer post_long(const Post& post, std::uint64_t base);
   [[nodiscard]] Error error_of(const memory::CopyJob& job) override;

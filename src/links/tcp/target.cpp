@@ -13,7 +13,6 @@ namespace {
 // Answers to reads that are kept: those of the default tx_depth, and of a burst of the largest one.
 constexpr std::size_t k_answers_initial = 32;
 constexpr std::size_t k_answers_kept = 1024;
-constexpr std::size_t k_word_bytes = 8;
 /// Above the longest nack, 50 bytes.
 constexpr std::size_t k_answer_body_bytes_max = 64;
 
@@ -23,12 +22,11 @@ Target::Target(const LinkIdentity& identity, const LinkServices& services, Frame
                Staging& staging)
     : identity_(identity),
       regions_(services.regions),
-      signals_(services.signals),
-      atomics_(services.atomics),
       check_payload_(services.check_payload),
       stream_(stream),
       sequencer_(sequencer),
       staging_(staging),
+      words_(identity, services, stream, sequencer),
       answers_({k_answers_initial, k_answers_kept}) {}
 
 Result<Target::Places> Target::check(const wire::Access& access, Rights need) const {
@@ -194,7 +192,7 @@ Result<void> Target::answer_staged(const Read& read, const Places& places) {
   const std::size_t bytes = read.access.total_bytes();
   Staging::Outgoing* buffer = staging_.free_buffer(Staging::Use::answer, bytes);
   if (buffer == nullptr) return wait(read);
-  if (buffer->pages.size() < bytes) return send_nack(read.seq, Error(ErrorCode::no_memory, {.length = bytes}));
+  if (buffer->pages.size() < bytes) return words_.send_nack(read.seq, Error(ErrorCode::no_memory, {.length = bytes}));
   for (std::uint32_t i = 0; i < read.access.segment_count; ++i) {
     const wire::WireSegment& segment = read.access.segments[i];
     if (segment.bytes != 0) staging_.fetch(*buffer, *places.device, places.of(segment), segment.bytes);
@@ -218,55 +216,13 @@ Result<void> Target::on_sent(std::uint64_t ticket) {
     const Read read = waiting_.front();
     waiting_.pop_front();
     const auto places = check(read.access, Rights::read);  // it may be gone meanwhile
-    const Result<void> told = places ? answer_staged(read, *places) : send_nack(read.seq, places.error());
+    const Result<void> told = places ? answer_staged(read, *places) : words_.send_nack(read.seq, places.error());
     if (!told) return told;
   }
   return {};
 }
 
-// ---- signals, atomics, refusals ----
-
-Result<void> Target::on_signal(const wire::FrameHeader& header, ConstBytes body) {
-  wire::SignalBody signal;
-  if (!decode_body(body, signal)) return broken(ErrorCode::malformed_frame);
-  const auto place = regions_.check(signal.region, signal.token, signal.offset, k_word_bytes, Rights::write);
-  if (!place) return refuse(header.link_seq, place.error());
-  if (!place->device->caps().atomic_capable) return refuse(header.link_seq, Error(ErrorCode::unsupported));
-  if (const auto address = reinterpret_cast<std::uint64_t>(place->data); address % k_word_bytes != 0) {
-    return refuse(header.link_seq,
-                  Error(ErrorCode::unaligned, {.address = address, .length = k_word_bytes, .limit = k_word_bytes}));
-  } else if (!place->owned && !memory::is_mapped(place->data, k_word_bytes)) {
-    return refuse(header.link_seq, Error(ErrorCode::memory_unmapped, {.address = address, .length = k_word_bytes}));
-  }
-  if (signal.add != 0) {
-    memory::add_word(*place->device, place->data, signal.value);
-  } else {
-    memory::store_word(*place->device, place->data, signal.value);
-  }
-  signals_.ring();
-  sequencer_.executed(header.link_seq, true);
-  return {};
-}
-
-Result<void> Target::on_atomic(const wire::FrameHeader& header, ConstBytes body) {
-  wire::AtomicBody atomic;
-  if (!decode_body(body, atomic)) return broken(ErrorCode::malformed_frame);
-  if (atomics_ == nullptr) return refuse(header.link_seq, Error(ErrorCode::unsupported));
-  const Result<std::uint64_t> before = atomics_->execute(atomic, regions_, signals_);
-  if (!before) {
-    if (before.error().code == ErrorCode::malformed_frame) return broken(ErrorCode::malformed_frame);
-    return refuse(header.link_seq, before.error());
-  }
-  sequencer_.executed(header.link_seq, true);  // also when the answer cannot leave: the peer will ask again
-  std::array<std::byte, k_answer_body_bytes_max> answer;
-  ByteWriter writer(answer);
-  encode(wire::AtomicResult{header.link_seq, *before}, writer);
-  HIXL_ASSERT(writer.ok());
-  if (!stream_.send_answer(sequencer_.header(wire::FrameType::atomic_result), writer.written())) {
-    return broken(ErrorCode::limit_reached);
-  }
-  return {};
-}
+// ---- refusals ----
 
 bool Target::touches(RegionKey key) const noexcept {
   if (writing_.open && writing_.verdict && writing_.access.region == key) return true;
@@ -274,34 +230,6 @@ bool Target::touches(RegionKey key) const noexcept {
   return std::any_of(answers.begin(), answers.end(), [&](const ReadAnswer& answer) {
     return answer.region == key && !HIXL_PLANTED(read_answer_outlives_region) && stream_.holds_ticket(answer.ticket);
   });
-}
-
-Result<void> Target::refuse(LinkSeq seq, const Error& error) {
-  if (const Result<void> sent = send_nack(seq, error); !sent) return sent;
-  sequencer_.executed(seq, false);
-  return {};
-}
-
-Result<void> Target::send_nack(LinkSeq seq, const Error& error) {
-  std::array<std::byte, k_answer_body_bytes_max> body;
-  ByteWriter writer(body);
-  encode(wire::Nack{.seq = seq,
-                    .code = static_cast<std::uint16_t>(error.code),
-                    .address = error.detail.address,
-                    .length = error.detail.length,
-                    .nearest_base = error.detail.nearest_base,
-                    .nearest_length = error.detail.nearest_length,
-                    .limit = error.detail.limit},
-         writer);
-  HIXL_ASSERT(writer.ok());
-  if (!stream_.send_answer(sequencer_.header(wire::FrameType::nack), writer.written())) {
-    return broken(ErrorCode::limit_reached);
-  }
-  return {};
-}
-
-tl::unexpected<Error> Target::broken(ErrorCode code) const {
-  return fail(code, {.rank = identity_.rank, .link = identity_.link_id, .stage = Stage::transfer});
 }
 
 }  // namespace hixl::links::tcp

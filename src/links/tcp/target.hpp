@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Target: carries out the peer's writes, reads, signals and atomics on a tcp link. Each is checked whole before its
-// first byte. Before each further piece of a write, in the turn that touches it, it is asked whether the region still
-// stands, which is all that can have changed. A refusal is a nack; an error given back here means that the link must
-// end.
+// Target: carries out the peer's writes and reads on a tcp link; its signals and atomics are with the WordTarget. Each
+// is checked whole before its first byte. Before each further piece of a write, in the turn that touches it, it is
+// asked whether the region still stands, which is all that can have changed. A refusal is a nack; an error given back
+// here means that the link must end.
 //
 // Loop-bound. No call delivers an event.
 #pragma once
@@ -23,6 +23,7 @@
 #include "links/sequencer.hpp"
 #include "links/tcp/segment_cursor.hpp"
 #include "links/tcp/staging.hpp"
+#include "links/word_target.hpp"
 #include "wire/messages.hpp"
 
 namespace hixl::links::tcp {
@@ -40,8 +41,7 @@ class Target {
   /// Instead of on_write_end(): the bytes are not what the peer sent. Refused; `told` is what the peer is told.
   [[nodiscard]] Result<void> on_write_corrupt(const wire::PayloadPiece& piece, Error& told);
   [[nodiscard]] Result<void> on_read(const wire::FrameHeader& header, ConstBytes body);
-  [[nodiscard]] Result<void> on_signal(const wire::FrameHeader& header, ConstBytes body);
-  [[nodiscard]] Result<void> on_atomic(const wire::FrameHeader& header, ConstBytes body);
+  [[nodiscard]] WordTarget& words() noexcept { return words_; }
 
   /// The answer with this ticket has left. Reads that waited for its staging go on.
   [[nodiscard]] Result<void> on_sent(std::uint64_t ticket);
@@ -69,18 +69,16 @@ class Target {
   [[nodiscard]] Result<void> wait(const Read& read);
   [[nodiscard]] Result<void> answer_staged(const Read& read, const Places& places);
   [[nodiscard]] bool deliver(std::size_t bytes);
-  [[nodiscard]] Result<void> refuse(LinkSeq seq, const Error& error);
-  [[nodiscard]] Result<void> send_nack(LinkSeq seq, const Error& error);
-  [[nodiscard]] tl::unexpected<Error> broken(ErrorCode code) const;
+  [[nodiscard]] Result<void> refuse(LinkSeq seq, const Error& error) { return words_.refuse(seq, error); }
+  [[nodiscard]] tl::unexpected<Error> broken(ErrorCode code) const { return words_.broken(code); }
 
   const LinkIdentity identity_;
   memory::RegionTable& regions_;
-  memory::SignalPage& signals_;
-  AtomicWindow* const atomics_;
   const bool check_payload_;
   FrameStream& stream_;
   Sequencer& sequencer_;
   Staging& staging_;
+  WordTarget words_;
 
   struct Writing {
     bool open = false;  ///< between start and end

@@ -167,9 +167,9 @@ Result<void> TcpLink::handle(const wire::FrameHeader& header, ConstBytes body) {
     case FrameType::read:
       return target_.on_read(header, body);
     case FrameType::signal:
-      return target_.on_signal(header, body);
+      return target_.words().on_signal(header, body);
     case FrameType::atomic:
-      return target_.on_atomic(header, body);
+      return target_.words().on_atomic(header, body);
     case FrameType::atomic_result: {
       wire::AtomicResult result;
       if (!decode_body(body, result)) return fail(ErrorCode::malformed_frame);

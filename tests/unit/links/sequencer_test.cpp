@@ -41,12 +41,13 @@ struct Collector final : FrameSink {
 constexpr Sequencer::Identity k_identity{.session = 7, .link_id = 3, .link_gen = 5};
 
 struct World {
-  explicit World(std::uint32_t credit = 4, std::size_t queued_max = 256U << 10U) {
+  explicit World(std::uint32_t credit = 4, std::size_t queued_max = 256U << 10U,
+                 Sequencer::Numbers numbers = Sequencer::Numbers::all) {
     for (std::size_t i = 0; i < 2; ++i) {
       streams[i] = std::make_unique<FrameStream>(pair.stream(i), pair.ends[i].loop, queued_max);
       streams[i]->set_sink(&sinks[i]);
     }
-    sequencer.emplace(*streams[0], k_identity, credit, pair.ends[0].loop);
+    sequencer.emplace(*streams[0], k_identity, credit, pair.ends[0].loop, numbers);
   }
   /// A frame of the peer, as it would come.
   [[nodiscard]] FrameHeader incoming(FrameType type, LinkSeq seq) const {
@@ -204,4 +205,32 @@ TEST_CASE("nothing leaves and nothing is recorded after close, and the stream ma
   CHECK(!world.sequencer->executed_set().contains(2));
   world.streams[0].reset();
   REQUIRE(world.pair.settle());
+}
+
+TEST_CASE("odd numbers: frames and what goes beside them never share one, and gaps are let in") {
+  World world(8, 256U << 10U, Sequencer::Numbers::odd);
+  Sequencer& sequencer = *world.sequencer;
+  CHECK(sequencer.next_header(FrameType::signal).link_seq == 1);
+  CHECK(sequencer.take_number() == 2);
+  CHECK(sequencer.take_number() == 4);
+  CHECK(sequencer.send_control(FrameType::exchange, {}));
+  CHECK(sequencer.sent() == 5);
+  CHECK(sequencer.next_header(FrameType::signal).link_seq == 7);
+  CHECK(sequencer.take_number() == 8);
+  CHECK(sequencer.on_ack(5));
+
+  CHECK(sequencer.accept(world.incoming(FrameType::signal, 1)));
+  CHECK(sequencer.accept(world.incoming(FrameType::signal, 9)));  // writes went before it
+  for (const LinkSeq wrong : {LinkSeq{0}, LinkSeq{7}, LinkSeq{9}, LinkSeq{10}, LinkSeq{12}}) {
+    CAPTURE(wrong);
+    CHECK(!sequencer.accept(world.incoming(FrameType::signal, wrong)));
+  }
+  CHECK(sequencer.accept(world.incoming(FrameType::ping, 0)));
+  CHECK(!sequencer.accept(world.incoming(FrameType::ping, 11)));
+  sequencer.executed(9, true);
+  CHECK(sequencer.executed_set().contains(9));
+  CHECK(!sequencer.executed_set().contains(8));
+  // The last number there is, and nothing after it: no wrap.
+  CHECK(sequencer.accept(world.incoming(FrameType::signal, ~LinkSeq{0})));
+  CHECK(!sequencer.accept(world.incoming(FrameType::signal, 1)));
 }
