@@ -10,6 +10,7 @@
 
 #include <hixl/failover.hpp>
 #include <hixl/inspect.hpp>
+#include <hixl/rdma.hpp>
 #include <hixl/result.hpp>
 #include <hixl/types.hpp>
 
@@ -61,6 +62,7 @@ struct RuntimeOptions {
   /// Tcp links to each peer, 1 … 16. The i-th goes to the peer's i-th address, over again when it has fewer; the
   /// smaller number of the two sides counts. 0: one for each address of `bind`.
   std::uint32_t tcp_links = 0;
+  RdmaOptions rdma{};  ///< of links of kind roce: devices, timers
   Pooling pooling = Pooling::best_kind;
   /// Bytes a second of payload, puts and gets of this rank, that the i-th link of a kind takes to one peer; 64 KiB/s or
   /// more, 0 and those behind the end: no limit. A limited window link opens no express lane.
@@ -117,7 +119,8 @@ struct RuntimeOptions {
   /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
   /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
   /// HIXL_JOB, HIXL_LINKS, HIXL_TCP_LINKS, HIXL_MAX_BANDWIDTH, HIXL_BIND, HIXL_ADVERTISE (lists with commas),
-  /// HIXL_POOLING, HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK.
+  /// HIXL_POOLING, HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK, HIXL_RDMA_DEVICES, HIXL_RDMA_TRAFFIC_CLASS,
+  /// HIXL_RDMA_SERVICE_LEVEL, HIXL_RDMA_TIMEOUT, HIXL_RDMA_RETRY, HIXL_RDMA_VISIBILITY (read or ack).
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };
 

@@ -70,6 +70,13 @@ Result<PollMode> poll_mode(const char* variable, std::string_view text) {
   return refuse();
 }
 
+Result<RdmaVisibility> rdma_visibility(const char* variable, std::string_view text) {
+  if (text == "read") return RdmaVisibility::read;
+  if (text == "ack") return RdmaVisibility::ack;
+  log::error("{}=\"{}\" is neither read nor ack", variable, text);
+  return refuse();
+}
+
 Result<PayloadCheck> check_of_payload(const char* variable, std::string_view text) {
   if (text == "off") return PayloadCheck::off;
   if (text == "crc32c") return PayloadCheck::crc32c;
@@ -258,6 +265,31 @@ Result<void> find_store(const Place& place, RuntimeOptions& options) {
   return {};
 }
 
+Result<void> find_rdma(RdmaOptions& rdma) {
+  struct Number {
+    const char* variable;
+    std::uint8_t& value;
+    std::uint32_t low, high;
+  };
+  for (const Number& one : std::initializer_list<Number>{{"HIXL_RDMA_TRAFFIC_CLASS", rdma.traffic_class, 0, 255},
+                                                         {"HIXL_RDMA_SERVICE_LEVEL", rdma.service_level, 0, 15},
+                                                         {"HIXL_RDMA_TIMEOUT", rdma.timeout, 1, 21},
+                                                         {"HIXL_RDMA_RETRY", rdma.retry, 0, 7}}) {
+    const char* const text = get(one.variable);
+    if (text == nullptr) continue;
+    const auto value = number<std::uint32_t>(one.variable, text, one.low, one.high);
+    if (!value) return fail(value.error());
+    one.value = static_cast<std::uint8_t>(*value);
+  }
+  if (const char* text = get("HIXL_RDMA_VISIBILITY")) {
+    const auto value = rdma_visibility("HIXL_RDMA_VISIBILITY", text);
+    if (!value) return fail(value.error());
+    rdma.visibility = *value;
+  }
+  if (const char* text = get("HIXL_RDMA_DEVICES")) rdma.devices = text;
+  return {};
+}
+
 }  // namespace
 
 Result<RuntimeOptions> RuntimeOptions::from_environment() {
@@ -305,6 +337,7 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
     if (!value) return fail(value.error());
     options.payload_check = *value;
   }
+  if (const auto found = find_rdma(options.rdma); !found) return fail(found.error());
   if (const char* text = get("HIXL_BIND")) options.bind = text;
   if (const char* text = get("HIXL_ADVERTISE")) options.advertise = text;
   return options;

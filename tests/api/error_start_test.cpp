@@ -151,13 +151,32 @@ TEST_CASE("the environment is read whole or refused") {
   require_ok(RuntimeOptions::from_environment());
 
   const std::pair<const char*, const char*> bad[] = {
-      {"HIXL_RANK", "one"},           {"HIXL_RANK", "-1"},          {"HIXL_RANK", "1 "},
-      {"HIXL_RANK", "4294967296"},    {"HIXL_RANK", "0x1"},         {"HIXL_WORLD_SIZE", "2x"},
-      {"HIXL_WORLD_SIZE", "1e3"},     {"HIXL_LINKS", "infiniband"}, {"HIXL_LINKS", "tcp,hcss"},
-      {"HIXL_LINKS", "tcp hccs"},     {"HIXL_INSECURE", "yes"},     {"HIXL_INSECURE", "2"},
-      {"HIXL_POLL", "sometimes"},     {"HIXL_POLL", "BUSY"},        {"HIXL_PAYLOAD_CHECK", "1"},
-      {"HIXL_TCP_LINKS", "17"},       {"HIXL_TCP_LINKS", "two"},    {"HIXL_MAX_BANDWIDTH", "1,"},
-      {"HIXL_MAX_BANDWIDTH", "fast"}, {"HIXL_POOLING", "all"},
+      {"HIXL_RANK", "one"},
+      {"HIXL_RANK", "-1"},
+      {"HIXL_RANK", "1 "},
+      {"HIXL_RANK", "4294967296"},
+      {"HIXL_RANK", "0x1"},
+      {"HIXL_WORLD_SIZE", "2x"},
+      {"HIXL_WORLD_SIZE", "1e3"},
+      {"HIXL_LINKS", "infiniband"},
+      {"HIXL_LINKS", "tcp,hcss"},
+      {"HIXL_LINKS", "tcp hccs"},
+      {"HIXL_INSECURE", "yes"},
+      {"HIXL_INSECURE", "2"},
+      {"HIXL_POLL", "sometimes"},
+      {"HIXL_POLL", "BUSY"},
+      {"HIXL_PAYLOAD_CHECK", "1"},
+      {"HIXL_TCP_LINKS", "17"},
+      {"HIXL_TCP_LINKS", "two"},
+      {"HIXL_MAX_BANDWIDTH", "1,"},
+      {"HIXL_MAX_BANDWIDTH", "fast"},
+      {"HIXL_POOLING", "all"},
+      {"HIXL_RDMA_TIMEOUT", "0"},
+      {"HIXL_RDMA_TIMEOUT", "22"},
+      {"HIXL_RDMA_RETRY", "8"},
+      {"HIXL_RDMA_SERVICE_LEVEL", "16"},
+      {"HIXL_RDMA_TRAFFIC_CLASS", "256"},
+      {"HIXL_RDMA_VISIBILITY", "write"},
   };
   for (const auto& [variable, value] : bad) {
     CAPTURE(variable);
@@ -173,6 +192,9 @@ TEST_CASE("the environment is read whole or refused") {
   const Variable check("HIXL_PAYLOAD_CHECK", "crc32c");
   const Variable many("HIXL_TCP_LINKS", "3"), limits("HIXL_MAX_BANDWIDTH", "200000000,0"),
       all("HIXL_POOLING", "all_kinds");
+  const Variable devices("HIXL_RDMA_DEVICES", "mlx5_0,mlx5_1:2"), service("HIXL_RDMA_SERVICE_LEVEL", "3");
+  const Variable traffic("HIXL_RDMA_TRAFFIC_CLASS", "104"), timeout("HIXL_RDMA_TIMEOUT", "12");
+  const Variable again("HIXL_RDMA_RETRY", "0"), visibility("HIXL_RDMA_VISIBILITY", "ack");
   const auto options = RuntimeOptions::from_environment();
   require_ok(options);
   CHECK(options->rank == 3);
@@ -185,6 +207,12 @@ TEST_CASE("the environment is read whole or refused") {
   CHECK(options->tcp_links == 3);
   CHECK(options->max_bandwidth == std::vector<std::uint64_t>{200'000'000, 0});
   CHECK(options->pooling == Pooling::all_kinds);
+  CHECK(options->rdma.devices == "mlx5_0,mlx5_1:2");
+  CHECK(options->rdma.service_level == 3);
+  CHECK(options->rdma.traffic_class == 104);
+  CHECK(options->rdma.timeout == 12);
+  CHECK(options->rdma.retry == 0);
+  CHECK(options->rdma.visibility == RdmaVisibility::ack);
   CHECK(options->bind == "127.0.0.2");
   CHECK(options->advertise == "localhost");
   require_ok(options->validate());
@@ -282,12 +310,14 @@ TEST_CASE("a forced link kind that is not there is an error, among others it is 
   for (const LinkKind kind : {LinkKind::roce, LinkKind::ub, LinkKind::sim}) {
     CAPTURE(name(kind));
     RuntimeOptions options;
+    options.rdma.devices = "hixl-none";  // a card that no machine has, since this one may have others
     options.links = {kind};
     CHECK(start_error(options).code == ErrorCode::transport_unavailable);
     options.links = {kind, LinkKind::tcp};
     require_ok(Runtime::create(options));
   }
   RuntimeOptions options;
+  options.rdma.devices = "hixl-none";
   options.links = {LinkKind::roce, LinkKind::ub};
   CHECK(start_error(options).code == ErrorCode::transport_unavailable);
 }
