@@ -44,7 +44,8 @@ std::vector<Segment> scatter(Random& random, std::size_t count, std::size_t room
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("put and get carry every size whole and touch nothing beside it", Kind, Hccs, Pcie, Tcp, Sim) {
+TEST_CASE_TEMPLATE("put and get carry every size whole and touch nothing beside it", Kind, Hccs, Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed();
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -74,7 +75,8 @@ TEST_CASE_TEMPLATE("put and get carry every size whole and touch nothing beside 
   world->check_manners();
 }
 
-TEST_CASE_TEMPLATE("one post carries 1 to 32 scattered segments", Kind, Hccs, Pcie, Tcp, Sim) {
+TEST_CASE_TEMPLATE("one post carries 1 to 32 scattered segments", Kind, Hccs, Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 100;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -108,7 +110,8 @@ TEST_CASE_TEMPLATE("one post carries 1 to 32 scattered segments", Kind, Hccs, Pc
 }
 
 TEST_CASE_TEMPLATE("a signal that is posted after its data has completed is seen after it, set and add", Kind, Hccs,
-                   Pcie, Tcp, Sim) {
+                   Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 200;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -147,7 +150,8 @@ TEST_CASE_TEMPLATE("a signal that is posted after its data has completed is seen
   world->check_manners();
 }
 
-TEST_CASE_TEMPLATE("a word that is not aligned is refused and stays", Kind, Hccs, Pcie, Tcp, Sim) {
+TEST_CASE_TEMPLATE("a word that is not aligned is refused and stays", Kind, Hccs, Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   auto world = World::make(Kind::kind, base_seed());
   const Remote remote = world->share(4096);
   const ErrorCode expected = world->caps().words ? ErrorCode::unaligned : ErrorCode::unsupported;
@@ -245,7 +249,9 @@ class Storm {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a storm of puts and gets both ways, with control frames among them", Kind, Hccs, Pcie, Tcp, Sim) {
+TEST_CASE_TEMPLATE("a storm of puts and gets both ways, with control frames among them", Kind, Hccs, Pcie, Tcp, Roce,
+                   Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 300;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -271,7 +277,8 @@ TEST_CASE_TEMPLATE("a storm of puts and gets both ways, with control frames amon
 }
 
 TEST_CASE_TEMPLATE("a put completes while the target's loop stands still, where the link says so", Kind, Hccs, Pcie,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   auto world = World::make(Kind::kind, base_seed());
   const Remote remote = world->share(2U << 20U);
   auto source = noise(1U << 20U, 5);

@@ -43,7 +43,8 @@ std::vector<Segment> pieces(std::byte* local, Random& random) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("F146 puts from and gets into local device memory", Kind, Hccs, Tcp, Sim) {
+TEST_CASE_TEMPLATE("F146 puts from and gets into local device memory", Kind, Hccs, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 900;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -138,7 +139,8 @@ TEST_CASE_TEMPLATE("F146 puts into and gets from remote device memory", Kind, Tc
 }
 
 TEST_CASE_TEMPLATE("a signal or atomic to device memory is refused, and what is not mapped is not reached", Kind, Hccs,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 980;
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);

@@ -9,7 +9,8 @@
 using namespace conformance;
 
 TEST_CASE_TEMPLATE("at most tx_depth attempts are under way; busy does nothing, and credit follows", Kind, Hccs, Pcie,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed();
   CAPTURE(seed);
   constexpr std::uint32_t k_depth = 4;
@@ -43,7 +44,8 @@ TEST_CASE_TEMPLATE("at most tx_depth attempts are under way; busy does nothing, 
 }
 
 TEST_CASE_TEMPLATE("control frames come in order, whole, and never more than the peer has room for", Kind, Hccs, Pcie,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 1;
   CAPTURE(seed);
   constexpr std::uint32_t k_room = 5;
@@ -78,7 +80,9 @@ TEST_CASE_TEMPLATE("control frames come in order, whole, and never more than the
   CHECK(b.controls.size() == bodies.size());
 }
 
-TEST_CASE_TEMPLATE("a ping is answered by the link, and whoever speaks has been heard", Kind, Hccs, Pcie, Tcp, Sim) {
+TEST_CASE_TEMPLATE("a ping is answered by the link, and whoever speaks has been heard", Kind, Hccs, Pcie, Tcp, Roce,
+                   Sim) {
+  if (World::skips(Kind::kind)) return;
   auto world = World::make(Kind::kind, base_seed());
   End& a = world->a();
   const auto body = noise(8, 1);

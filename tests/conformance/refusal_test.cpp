@@ -25,7 +25,8 @@ struct Refusal {
 }  // namespace
 
 TEST_CASE_TEMPLATE("an access that the region does not grant ends with its reason and moves nothing", Kind, Hccs, Pcie,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed();
   CAPTURE(seed);
   auto world = World::make(Kind::kind, seed);
@@ -107,7 +108,8 @@ TEST_CASE_TEMPLATE("an access that the region does not grant ends with its reaso
 }
 
 TEST_CASE_TEMPLATE("an offset that wraps around reaches nothing: refused, or the link breaks over such a peer", Kind,
-                   Hccs, Pcie, Tcp, Sim) {
+                   Hccs, Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   const std::uint64_t seed = base_seed() + 5;
   CAPTURE(seed);
   for (const std::uint64_t offset : {~0ULL, ~0ULL - 3, 0ULL - k_page}) {
@@ -189,7 +191,8 @@ class Attack {
 
 TEST_CASE_TEMPLATE(
     "after revoke has become true no byte of the region changes or is read, and what comes later is STALE", Kind, Hccs,
-    Pcie, Tcp, Sim) {
+    Pcie, Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   int broken = 0, kept = 0;
   for (int round = 0; round < rounds(25); ++round) {
     const std::uint64_t seed = base_seed() + static_cast<std::uint64_t>(round) * 1000;
@@ -232,7 +235,8 @@ TEST_CASE_TEMPLATE(
 }
 
 TEST_CASE_TEMPLATE("after a side has closed and drained, nothing of the peer touches its regions", Kind, Hccs, Pcie,
-                   Tcp, Sim) {
+                   Tcp, Roce, Sim) {
+  if (World::skips(Kind::kind)) return;
   for (int round = 0; round < rounds(25); ++round) {
     const std::uint64_t seed = base_seed() + 500 + static_cast<std::uint64_t>(round) * 1000;
     CAPTURE(seed);

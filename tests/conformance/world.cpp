@@ -15,6 +15,7 @@
 
 #include "links/hccs/factory.hpp"
 #include "links/pcie/factory.hpp"
+#include "links/roce/system.hpp"
 #include "links/sim/factory.hpp"
 #include "links/tcp/factory.hpp"
 #include "runtime/drivers.hpp"
@@ -125,6 +126,7 @@ class SimWorld final : public World {
 std::unique_ptr<links::LinkFactory> make_factory(LinkKind kind, runtime::Loop& loop) {
   if (kind == LinkKind::hccs) return links::make_hccs_factory(loop, 1);
   if (kind == LinkKind::pcie) return links::make_pcie_factory(std::make_shared<links::CopyPool>(loop, 1));
+  if (kind == LinkKind::roce) return links::make_system_roce_factory(loop, {});
   return links::make_tcp_factory();
 }
 
@@ -200,6 +202,21 @@ class UvWorld final : public World {
 };
 
 }  // namespace
+
+bool World::skips(LinkKind kind) {
+  if (kind != LinkKind::roce) return false;
+  static const std::string why = [] {
+    auto driver = runtime::make_polled_driver();
+    REQUIRE(driver);
+    runtime::Loop loop((*driver)->port(), 1, 16);
+    const auto factory = links::make_system_roce_factory(loop, {});
+    if (factory == nullptr) return std::string("this build has no such links");
+    const Result<void> available = factory->available();
+    return available ? std::string() : available.error().message();
+  }();
+  if (!why.empty()) MESSAGE("skipped: no RDMA here: " << why);
+  return !why.empty();
+}
 
 std::unique_ptr<World> World::make(LinkKind kind, std::uint64_t seed, const End::Depths& depths) {
   if (kind == LinkKind::sim) return std::make_unique<SimWorld>(seed, depths);

@@ -21,6 +21,9 @@ struct Pcie {
 struct Tcp {
   static constexpr LinkKind kind = LinkKind::tcp;
 };
+struct Roce {
+  static constexpr LinkKind kind = LinkKind::roce;
+};
 struct Sim {
   static constexpr LinkKind kind = LinkKind::sim;
 };
@@ -28,6 +31,8 @@ struct Sim {
 class World {
  public:
   virtual ~World() = default;
+  /// Why this machine has no such links, or nothing. The reason is printed once.
+  [[nodiscard]] static bool skips(LinkKind kind);
   /// Two ends with links that are up. Stops the test when that fails.
   [[nodiscard]] static std::unique_ptr<World> make(LinkKind kind, std::uint64_t seed, const End::Depths& depths = {});
 

@@ -18,7 +18,8 @@ ROOMS_BELOW = {
     "core": ("base", "wire", "runtime", "memory", "links", "peer", "group"),
 }
 OUTER_AREAS = ("src/kv", "src/api", "src/cli", "samples", "bench", "python")  # see include/ only
-_VOCABULARY_NAMES = ("error", "failover", "inspect", "kv/layout", "memory", "options", "request", "result", "types")
+_VOCABULARY_NAMES = ("error", "failover", "inspect", "kv/layout", "memory", "options", "rdma", "request", "result",
+                     "types")
 VOCABULARY = tuple(f"hixl/{name}.hpp" for name in _VOCABULARY_NAMES)
 
 # Third-party headers (by start of the include) and who may use them.

@@ -4,8 +4,9 @@
 // simulated world (links/sim). Work requests, completions and attributes are those of rdma-core's public header, so
 // that nothing is translated on the data path; what has a life of its own is a class here, and ends by destruction.
 //
-// Loop-bound, but for Device::register_memory() and the destruction of a MemoryRegion, which take the time that
-// pinning takes and may come from any thread. Everything made of a device ends before it.
+// Loop-bound, but for what may take long and may come from the threads of a Worker: Device::register_memory(), the
+// destruction of a MemoryRegion, and QueuePair::modify() to RTR, for which the kernel asks the network who the peer is.
+// Everything made of a device ends before it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,6 +22,7 @@
 #include <hixl/result.hpp>
 
 #include "runtime/event_port.hpp"
+#include "runtime/worker.hpp"
 
 namespace hixl::links::roce {
 
@@ -68,8 +70,9 @@ class QueuePair {
 struct Gid {
   ibv_gid value{};
   std::uint32_t index = 0;
-  bool v2 = true;               ///< RoCE v2 (UDP); false: RoCE v1 or InfiniBand
-  std::uint32_t interface = 0;  ///< of the network interface behind it; 0: unknown
+  bool v2 = true;                 ///< RoCE v2 (UDP); false: RoCE v1 or InfiniBand
+  std::uint32_t interface = 0;    ///< of the network interface behind it; 0: unknown
+  std::uint32_t prefix_bits = 0;  ///< of 128, its network's mask; 0: unknown
 };
 
 /// Something that happened to a device, not to one request.
@@ -91,8 +94,8 @@ class Device {
   [[nodiscard]] virtual Result<ibv_port_attr> port(std::uint32_t number) = 0;
   [[nodiscard]] virtual Result<std::vector<Gid>> gids(std::uint32_t port) = 0;
 
-  /// `access`: ibv_access_flags, as few as needed. Thread-safe; takes as long as pinning takes. NO_MEMORY (the memlock
-  /// limit: limit = that, length = asked), LIMIT_REACHED (larger than the device allows: limit), OS_ERROR.
+  /// `access`: ibv_access_flags, as few as needed. Thread-safe; takes as long as pinning takes. MEMLOCK_LIMIT (limit =
+  /// that, length = asked), LIMIT_REACHED (larger than the device allows: limit), NO_MEMORY, MEMORY_UNMAPPED, OS_ERROR.
   [[nodiscard]] virtual Result<std::unique_ptr<MemoryRegion>> register_memory(void* data, std::size_t size,
                                                                               int access) = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<CompletionQueue>> create_completion_queue(std::uint32_t depth) = 0;
@@ -105,11 +108,17 @@ class Device {
   /// Room and sizes as granted come back in `options`, which may be more than was asked for.
   [[nodiscard]] virtual Result<std::unique_ptr<QueuePair>> create_queue_pair(CompletionQueue& completions,
                                                                              QueuePairOptions& options) = 0;
+  /// Whether the device was taken away, for drivers that say nothing of it while it is open and have the administrator
+  /// wait until it is closed. Cheap; asked once in a while.
+  [[nodiscard]] virtual bool gone() { return false; }
   /// The next event; nothing: none waits. Called from on_ready() of the watch until it gives nothing.
   [[nodiscard]] virtual std::optional<DeviceEvent> next_event() = 0;
   [[nodiscard]] virtual Result<std::unique_ptr<runtime::Watch>> watch_events(runtime::EventPort& port,
                                                                              runtime::WatchEvents& events) = 0;
 };
+
+using runtime::Job;
+using runtime::Worker;
 
 /// The cards of this host. Owner: whoever makes the link factories.
 class Verbs {
@@ -117,8 +126,10 @@ class Verbs {
   virtual ~Verbs() = default;
   /// Names of the devices that are there now. TRANSPORT_UNAVAILABLE with os_error: the system has no RDMA at all.
   [[nodiscard]] virtual Result<std::vector<std::string>> device_names() = 0;
-  /// ACCESS_DENIED (no permission on the device file), TRANSPORT_UNAVAILABLE (gone, or no memory for it).
+  /// TRANSPORT_UNAVAILABLE: gone (ENODEV), no permission on the device file (EACCES), or what the system says.
   [[nodiscard]] virtual Result<std::unique_ptr<Device>> open(const std::string& name) = 0;
+  /// For what may take long. `threads`: how many jobs may be worked on at once.
+  [[nodiscard]] virtual Result<std::unique_ptr<Worker>> make_worker(runtime::Loop& loop, std::uint32_t threads) = 0;
 };
 
 }  // namespace hixl::links::roce
