@@ -28,19 +28,12 @@
 #include "peer/dial_slots.hpp"
 #include "peer/handshake.hpp"
 #include "peer/link_actor.hpp"
+#include "peer/reach.hpp"
 #include "peer/services.hpp"
 #include "peer/waits.hpp"
 #include "runtime/ticker.hpp"
 
 namespace hixl::peer {
-
-/// Which links take what now: see LinkInfo.
-struct Reach {
-  const LinkActor* windows = nullptr;
-  const LinkActor* other_memory = nullptr;
-  const LinkActor* device_memory = nullptr;
-  const LinkActor* words = nullptr;
-};
 
 class PeerActor final : private LinkActorEvents,
                         private DialEvents,
@@ -211,6 +204,9 @@ class PeerActor final : private LinkActorEvents,
   // ---- reach (peer_reach.cpp) ----
   [[nodiscard]] Result<void> check_reach_of(RegionKey key, bool words, LinkSet kinds);
   [[nodiscard]] Result<void> check_reach(const Operation& operation);
+  [[nodiscard]] static bool reaches(LinkActor& link, RegionKey region) noexcept;
+  [[nodiscard]] bool reached_elsewhere(const LinkActor& link, const Operation& operation, RegionKey key) noexcept;
+  void warn_of_refused_network();
   void warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds);
   /// What an attempt needs of its link.
   enum class Need : std::uint8_t { bytes, word, word_at_target };

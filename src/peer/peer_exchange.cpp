@@ -196,12 +196,13 @@ RemoteRegion PeerActor::remote_region(const wire::RegionDescriptor& region) cons
           .kind = region.kind};
 }
 
-/// A new generation of a link knows no windows: attach what is known.
+/// A new generation of a link knows no windows and no keys: attach what is known.
 void PeerActor::attach_all() {
   for (const auto& link : links_) {
-    if (!link->up() || !link->caps().needs_window) continue;
+    if (!link->up() || !link->caps().attaches) continue;
     for (const auto& [id, region] : known_) {
-      if (memory_.remotes.mapping(region.key) == nullptr) static_cast<void>(link->link()->attach(region));
+      const bool mapped = link->caps().needs_window && memory_.remotes.mapping(region.key) != nullptr;
+      if (!mapped) static_cast<void>(link->link()->attach(region));
     }
   }
 }

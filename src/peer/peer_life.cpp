@@ -219,6 +219,7 @@ void PeerActor::on_link_up(LinkActor& link) {
               description(links_.front()->caps().kind), links_.front()->last_error.message(),
               description(link.caps().kind));
   }
+  warn_of_refused_network();
   attach_all();
   update_gate();
   publish_unacknowledged();
@@ -232,13 +233,14 @@ void PeerActor::on_link_down(LinkActor& link, const Error& error) {
   log::debug("rank {} to {}: link {} is down: {}", services_.rank, rank_, link.id(), error.message());
   const Instant now = services_.loop.now();
   last_contact_ = now;
-  if (link.caps().needs_window) {  // nobody will tell how its attachments went
+  if (link.caps().attaches) {  // nobody will tell how its attachments went
     attaching_ = 0;
     arrived_exchange_settled();
   }
   update_gate();
   services_.loop.start_after(reap_tick_, Duration{});
   if (!session_active_) return;
+  warn_of_refused_network();
   // What the system forbids it will forbid in a moment, too.
   const bool forbidden = error.code == ErrorCode::transport_unavailable;
   const Duration passive = link.dialled ? Duration{} : services_.timing.passive_delay;

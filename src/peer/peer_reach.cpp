@@ -127,11 +127,43 @@ void PeerActor::warn_of_tcp(const wire::RegionDescriptor& region, LinkSet kinds)
                                              : " and cross-memory attach is refused (" + refusal.message() + ")");
 }
 
+/// Once: a faster kind for the network is there on both sides and does not reach from one to the other.
+void PeerActor::warn_of_refused_network() {
+  const LinkActor* const stands = best_up();
+  if (services_.warned_fallback || stands == nullptr || stands->caps().same_host_only) return;
+  for (const auto& link : links_) {
+    if (link.get() == stands) return;
+    const Error& why = link->last_error;
+    const bool refused = why.code == ErrorCode::transport_unavailable || why.code == ErrorCode::no_route ||
+                         why.code == ErrorCode::memlock_limit || why.code == ErrorCode::access_denied;
+    if (link->caps().same_host_only || link->state() != LinkActor::State::down || !refused) continue;
+    services_.warned_fallback = true;
+    services_.counters.fallbacks += 1;
+    log::warn("rank {} to {}: {} is here and does not reach that rank ({}), going on by {}", services_.rank, rank_,
+              description(link->caps().kind), why.message(), description(stands->caps().kind));
+    return;
+  }
+}
+
 /// Whether a link, credit aside, takes such an attempt now.
 bool PeerActor::takes(const LinkActor& link, bool mapped, MemoryKind kind, Need need) noexcept {
   const links::LinkCaps& caps = link.caps();
   if (!link.up() || (caps.needs_window && !mapped) || (caps.host_memory_only && kind != MemoryKind::host)) return false;
   return need == Need::bytes || (caps.words && (need == Need::word || !caps.executed_by_initiator));
+}
+
+bool PeerActor::reaches(LinkActor& link, RegionKey region) noexcept {
+  return link.link() == nullptr || link.link()->reaches(region);
+}
+
+/// Whether a link other than this one may serve the operation's bytes there; perhaps one that does not stand now.
+bool PeerActor::reached_elsewhere(const LinkActor& link, const Operation& operation, RegionKey key) noexcept {
+  const auto known = known_.find(key.id);
+  return known != known_.end() && std::any_of(links_.begin(), links_.end(), [&](const auto& other) {
+           return other.get() != &link && operation.links.allows(other->caps().kind) &&
+                  (!other->caps().same_host_only || other->up()) && serves(other->caps(), known->second, false) &&
+                  reaches(*other, key);
+         });
 }
 
 /// Links of the best kind that stands share the work, or of all kinds, as the options say: of those with credit the one
@@ -154,6 +186,8 @@ LinkActor* PeerActor::choose(const Operation& operation, RegionKey region, Need 
       kind = known->second.kind;
     }
     if (!takes(*link, mapped, kind, need) || link->suspect()) continue;
+    // Where there is no other, the post is refused with the reason.
+    if (need == Need::bytes && !reaches(*link, region) && reached_elsewhere(*link, operation, region)) continue;
     const std::uint64_t size = std::min<std::uint64_t>(bytes, caps.chunk_bytes);
     if (link->on_probation()) {
       if (on_trial == nullptr && link->has_credit(size, bulk)) on_trial = link.get();

@@ -100,6 +100,10 @@ void PeerActor::consider_dialling() {
     if (!session_active_ && dialling() != nullptr) return;
     const bool down = link->state() == LinkActor::State::idle || link->state() == LinkActor::State::down;
     if (!down || link->dial || link->draining() || !reachable_by(*link)) continue;
+    if (!link->choice().factory->ready(link->choice().index)) {  // its card or port is down here
+      earliest = std::min<Instant>(earliest, now + services_.timing.fence);
+      continue;
+    }
     if (link->next_dial <= now) {
       const bool lease_runs = session_active_ && best_up() == nullptr;
       auto slot = dial_slots_.take(dial_turn_, lease_runs ? DialSlots::Haste::lease_runs : DialSlots::Haste::none);

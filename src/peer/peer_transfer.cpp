@@ -166,6 +166,13 @@ void PeerActor::on_attempt_end(LinkActor& link, Operation& operation, const Chun
       break;
     case AttemptEnd::refused:
       if (operation.ending) break;
+      // It never left: the link found out that it does not reach the region, and another one may.
+      if (!chunk.word && !reaches(link, region_of(operation, chunk)) &&
+          reached_elsewhere(link, operation, region_of(operation, chunk))) {
+        return_chunk(operation, chunk);
+        pump_later();
+        return;
+      }
       end_refused(operation, link, error);
       return;
     case AttemptEnd::not_executed:
