@@ -104,7 +104,7 @@ class Pair {
 
  private:
   static LinkKind kind_of(const std::string& link) {
-    if (link == "tcp") return LinkKind::tcp;
+    if (link == "tcp" || link == "roce") return link == "tcp" ? LinkKind::tcp : LinkKind::roce;
     return link == "pcie" ? LinkKind::pcie : LinkKind::hccs;
   }
   std::unique_ptr<Store> store_;
@@ -326,7 +326,8 @@ int main(int argc, char** argv) {
           {"put_sync", "fetch_add", "put_async", "put_large", "barrier", "barrier_rank", "idle", "lookup", "all"}));
   app.add_option("--ranks", settings.ranks, "processes of the barrier bench")->check(CLI::Range(1, 128));
   app.add_option("--mpi", settings.mpi, "the program of MPI's barrier, to compare with");
-  app.add_option("--link", settings.link, "hccs, pcie or tcp")->check(CLI::IsMember({"hccs", "pcie", "tcp"}));
+  app.add_option("--link", settings.link, "hccs, pcie, roce or tcp")
+      ->check(CLI::IsMember({"hccs", "pcie", "roce", "tcp"}));
   const std::map<std::string, PollMode> polls{{"adaptive", PollMode::adaptive}, {"event", PollMode::event}};
   app.add_option("--poll", settings.poll, "of put_large's loops")->transform(CLI::CheckedTransformer(polls));
   auto* size = app.add_option("--size", settings.size, "bytes");

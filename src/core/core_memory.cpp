@@ -143,6 +143,7 @@ void Core::release_step() {
       bool clear = regions_->unpinned(release.key) || HIXL_PLANTED(region_released_pinned);
       bool untouched = true;
       for (const auto& actor : directory_->peers()) untouched = actor->revoke(release.key) && untouched;
+      for (const auto& factory : factories_) untouched = untouched && factory->revoke(release.key);
       clear = (untouched || HIXL_PLANTED(region_released_early)) && clear;
       if (!clear) {
         if (loop_->now() >= release.deadline && release.done != nullptr) {

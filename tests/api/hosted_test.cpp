@@ -326,7 +326,7 @@ TEST_CASE("while the last handles of a stop close, the runtime still answers") {
 TEST_CASE("a start that fails leaves nothing on the loop") {
   Host host;
   for (int round = 0; round < 3; ++round) {
-    auto options = options_for(0, 1, "", {LinkKind::roce});
+    auto options = options_for(0, 1, "", {LinkKind::ub});
     CHECK(code_of(Runtime::create_on(host.loop(), options)) == ErrorCode::transport_unavailable);
     options.links.clear();
     options.bind = "0.0.0.0";

@@ -270,7 +270,7 @@ TEST_CASE("only a polled runtime has a descriptor, and a start that fails leaves
   CHECK((*plain)->poll() == 0);
   const std::size_t before = open_descriptors();
   for (int round = 0; round < 3; ++round) {
-    CHECK(code_of(Runtime::create_polled(options_for(0, 1, "", {LinkKind::roce}))) == ErrorCode::transport_unavailable);
+    CHECK(code_of(Runtime::create_polled(options_for(0, 1, "", {LinkKind::ub}))) == ErrorCode::transport_unavailable);
     auto options = options_for(0, 1, "");
     options.bind = "0.0.0.0";
     CHECK(code_of(Runtime::create_polled(options)) == ErrorCode::security_required);
