@@ -19,6 +19,8 @@ using Kind = VirtualEvent::Kind;
 
 /// Death descriptors are numbers far above any real descriptor (the kernel's fs.nr_open default is 2^20).
 constexpr int k_death_fd_base = 1 << 30;
+/// The same for what make_descriptor() gives; as many processes there never are.
+constexpr int k_card_fd_base = k_death_fd_base + (1 << 29);
 /// A turn costs at least this, so that a loop which spins makes time pass.
 constexpr Duration k_turn_min{100};
 
@@ -57,7 +59,7 @@ FaultPlan FaultPlan::draw(Choices& choices) {
 
 struct VirtualWorld::Impl {
   class Port;
-  class DeathWatch;
+  class PlannedWatch;
   struct Process {
     ProcessId id = 0;
     std::string name;
@@ -72,8 +74,10 @@ struct VirtualWorld::Impl {
   };
   struct WatchEntry {
     ProcessId owner = k_no_process;
-    ProcessId watched = k_no_process;
+    ProcessId watched = k_no_process;  ///< its death; or
+    int descriptor = -1;               ///< this one
     WatchEvents* events = nullptr;
+    bool planned = false;
   };
 
   Impl(const Choices& choices, const FaultPlan& plan) : agenda(choices, plan), net(agenda) {}
@@ -83,22 +87,31 @@ struct VirtualWorld::Impl {
   void turn(Process& process);
   void handle(const VirtualEvent& event);
   [[nodiscard]] std::optional<ProcessId> process_of(const VirtualEvent& event) const;
-  void plan_watch(std::uint64_t id) { agenda.push({.kind = Kind::watch, .id = id}, agenda.delay()); }
+  void plan_watch(std::uint64_t id) {
+    if (!std::exchange(watches.at(id).planned, true)) agenda.push({.kind = Kind::watch, .id = id}, agenda.delay());
+  }
+  [[nodiscard]] bool ready(const WatchEntry& entry) const {
+    const auto found = descriptors.find(entry.descriptor);
+    return entry.watched != k_no_process || (found != descriptors.end() && found->second);
+  }
+  void on_watch(std::uint64_t id);
 
   VirtualAgenda agenda;
   VirtualNet net;
   std::vector<std::unique_ptr<Process>> processes;
   std::map<std::uint64_t, WatchEntry> watches;
+  std::map<int, bool> descriptors;  // whether they are ready
+  int next_descriptor = k_card_fd_base;
   std::uint64_t next_watch = 1;
   std::uint64_t steps = 0;
 };
 
-class VirtualWorld::Impl::DeathWatch final : public Watch {
+class VirtualWorld::Impl::PlannedWatch final : public Watch {
  public:
-  DeathWatch(Impl& world, std::uint64_t id) : world_(world), id_(id) {}
-  DeathWatch(const DeathWatch&) = delete;
-  DeathWatch& operator=(const DeathWatch&) = delete;
-  ~DeathWatch() override { world_.watches.erase(id_); }
+  PlannedWatch(Impl& world, std::uint64_t id) : world_(world), id_(id) {}
+  PlannedWatch(const PlannedWatch&) = delete;
+  PlannedWatch& operator=(const PlannedWatch&) = delete;
+  ~PlannedWatch() override { world_.watches.erase(id_); }
 
  private:
   Impl& world_;
@@ -124,14 +137,19 @@ class VirtualWorld::Impl::Port final : public EventPort {
     return world_.net.connect(process_.id, address, timeout, events);
   }
   [[nodiscard]] Result<std::unique_ptr<Watch>> watch(int fd, WatchEvents& events) override {
+    WatchEntry entry{.owner = process_.id, .descriptor = fd, .events = &events};
     const auto index = static_cast<std::size_t>(fd - k_death_fd_base);
-    if (fd < k_death_fd_base || index >= world_.processes.size()) {
-      return fail(ErrorCode::os_error, {.os_error = EBADF});
+    if (world_.descriptors.count(fd) == 0) {
+      if (fd < k_death_fd_base || index >= world_.processes.size()) {
+        return fail(ErrorCode::os_error, {.os_error = EBADF});
+      }
+      entry.watched = static_cast<ProcessId>(index);
     }
     const std::uint64_t id = world_.next_watch++;
-    world_.watches.emplace(id, WatchEntry{process_.id, static_cast<ProcessId>(index), &events});
-    if (!world_.processes[index]->alive) world_.plan_watch(id);
-    return std::make_unique<DeathWatch>(world_, id);
+    const bool ready = entry.watched == k_no_process ? world_.ready(entry) : !world_.processes[index]->alive;
+    world_.watches.emplace(id, entry);
+    if (ready) world_.plan_watch(id);
+    return std::make_unique<PlannedWatch>(world_, id);
   }
 
   Process& process() noexcept { return process_; }
@@ -203,12 +221,21 @@ void VirtualWorld::Impl::handle(const VirtualEvent& event) {
   if (process.paused_until > agenda.now) return agenda.push(event, process.paused_until - agenda.now);
   if (process.loop != nullptr) process.loop->awake();
   if (event.kind == Kind::watch) {
-    // Waking up may have ended it.
-    if (const auto found = watches.find(event.id); found != watches.end()) found->second.events->on_ready();
+    on_watch(event.id);
   } else {
     net.handle_process(event);
   }
   if (process.loop != nullptr && process.alive) turn(process);
+}
+
+void VirtualWorld::Impl::on_watch(std::uint64_t id) {
+  auto found = watches.find(id);
+  if (found == watches.end()) return;  // waking up may have ended it
+  found->second.planned = false;
+  if (ready(found->second)) found->second.events->on_ready();
+  // A level. A death is told once: nobody needs to hear of it again.
+  found = watches.find(id);
+  if (found != watches.end() && found->second.watched == k_no_process && ready(found->second)) plan_watch(id);
 }
 
 VirtualWorld::VirtualWorld(const Choices& choices, const FaultPlan& plan)
@@ -251,7 +278,10 @@ VirtualHoldings VirtualWorld::holdings(EventPort& port) const {
     holdings.streams += 1;
     if (peer != k_no_process && !impl_->processes[peer]->alive) holdings.streams_to_dead += 1;
   }
-  for (const auto& [id, watch] : impl_->watches) holdings.death_watches += watch.owner == process ? 1 : 0;
+  for (const auto& [id, watch] : impl_->watches) {
+    holdings.death_watches += watch.owner == process && watch.watched != k_no_process ? 1 : 0;
+    holdings.card_watches += watch.owner == process && watch.watched == k_no_process ? 1 : 0;
+  }
   return holdings;
 }
 
@@ -334,6 +364,21 @@ int VirtualWorld::death_fd(std::string_view name) const {
   }
   return -1;
 }
+
+int VirtualWorld::make_descriptor() {
+  impl_->descriptors.emplace(impl_->next_descriptor, false);
+  return impl_->next_descriptor++;
+}
+
+void VirtualWorld::set_ready(int descriptor, bool ready) {
+  const auto found = impl_->descriptors.find(descriptor);
+  if (found == impl_->descriptors.end() || std::exchange(found->second, ready) == ready || !ready) return;
+  for (const auto& [id, watch] : impl_->watches) {
+    if (watch.descriptor == descriptor) return impl_->plan_watch(id);
+  }
+}
+
+void VirtualWorld::close_descriptor(int descriptor) { impl_->descriptors.erase(descriptor); }
 
 void VirtualWorld::schedule(Duration delay, WorldEvents& target, std::uint64_t token) {
   impl_->agenda.push({.kind = Kind::world, .token = token, .target = &target}, delay);

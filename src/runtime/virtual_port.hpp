@@ -64,6 +64,7 @@ struct VirtualHoldings {
   std::size_t streams = 0;          ///< ends of connections that it has not closed
   std::size_t streams_to_dead = 0;  ///< of these: the process at the other end is dead
   std::size_t death_watches = 0;
+  std::size_t card_watches = 0;  ///< of descriptors that make_descriptor() gave
 };
 
 /// Sees, and may change, what a stream carries, as it is written. Bytes of one direction come in order.
@@ -154,6 +155,12 @@ class VirtualWorld final {
   /// Stands for a pidfd of the newest life of that name, in watch() of every port. No real descriptor; -1: no such
   /// name.
   [[nodiscard]] int death_fd(std::string_view name) const;
+
+  /// Stands for a descriptor that something outside of every process makes readable (a card's event channel), in
+  /// watch() of every port, a level; one watch at a time. No real descriptor either. Not ready at first.
+  [[nodiscard]] int make_descriptor();
+  void set_ready(int descriptor, bool ready);
+  void close_descriptor(int descriptor);
 
   /// `target` hears of `token` after `delay`. It must live as long as the world is stepped.
   void schedule(Duration delay, WorldEvents& target, std::uint64_t token);

@@ -393,6 +393,46 @@ TEST_CASE("death: bytes of the network still arrive, then the stream ends; watch
   CHECK(c.deaths == 1);
 }
 
+TEST_CASE("a descriptor that something outside makes ready is a level, in its process, and ends with its watch") {
+  struct Count final : WatchEvents {
+    void on_ready() override { ++readies; }
+    int readies = 0;
+  } count;
+  VirtualWorld world(1);
+  EventPort& port = world.make_port("a");
+  const int descriptor = world.make_descriptor();
+  const int early = world.make_descriptor();
+  CHECK(descriptor != early);
+  auto watch = port.watch(descriptor, count);
+  REQUIRE(watch);
+  CHECK(world.holdings(port).card_watches == 1);
+  CHECK(world.holdings(port).death_watches == 0);
+  world.run_for(std::chrono::milliseconds(1));
+  CHECK(count.readies == 0);
+  world.set_ready(descriptor, true);
+  CHECK(count.readies == 0);  // never from inside a call
+  world.run_for(std::chrono::milliseconds(1));
+  CHECK(count.readies > 1);
+  world.set_ready(descriptor, false);
+  const int before = count.readies;
+  world.pause(port, std::chrono::milliseconds(50));
+  world.set_ready(descriptor, true);
+  world.run_for(std::chrono::milliseconds(40));
+  CHECK(count.readies == before);
+  world.run_for(std::chrono::milliseconds(20));
+  CHECK(count.readies > before);
+  watch->reset();
+  const int last = count.readies;
+  world.run_for(std::chrono::milliseconds(1));
+  CHECK(count.readies == last);
+  world.set_ready(early, true);
+  watch = port.watch(early, count);  // ready already: fires as well
+  world.run_for(std::chrono::milliseconds(1));
+  CHECK(count.readies > last);
+  world.close_descriptor(early);
+  CHECK_FALSE(port.watch(early, count));
+}
+
 TEST_CASE("clog and reset by hand; healing") {
   Two two(8);
   two.connect();
