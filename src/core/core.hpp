@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,6 +51,8 @@ class LoopCall {
 struct Parts {
   std::unique_ptr<runtime::Driver> driver;
   std::vector<std::unique_ptr<links::LinkFactory>> factories;  ///< empty: made by the options
+  /// Adds those that are made for a loop; null: none.
+  std::function<void(std::vector<std::unique_ptr<links::LinkFactory>>&, runtime::Loop&)> add_factories;
   bool hosted = false;
   std::uint32_t atomic_window = links::k_atomic_window;
   /// Wall clock at the start (µs): see wire::StoreClaim::born. 0: the rendezvous counts.

@@ -115,6 +115,7 @@ Result<void> Core::build() {
   if (!signals) return fail(signals.error());
   signals_ = std::move(*signals);
   factories_ = std::move(parts_.factories);
+  if (parts_.add_factories) parts_.add_factories(factories_, *loop_);
   std::vector<peer::LinkKindOff> kinds_off;
   if (factories_.empty()) {
     auto made = make_factories(options_, *loop_);

@@ -41,7 +41,8 @@ Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) 
   auto driver = runtime::make_thread_driver();
   if (!driver) return fail(driver.error());
   auto core = core::Core::create(
-      options, {.driver = std::move(*driver), .factories = {}, .hosted = false, .born = wall_clock()});
+      options,
+      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = false, .born = wall_clock()});
   if (!core) return fail(core.error());
   if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
     return fail(joined.error());
@@ -54,8 +55,9 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
   if (loop == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
   auto driver = runtime::make_hosted_driver(loop);
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options,
-                                 {.driver = std::move(*driver), .factories = {}, .hosted = true, .born = wall_clock()});
+  auto core = core::Core::create(
+      options,
+      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = true, .born = wall_clock()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }
@@ -64,8 +66,9 @@ Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& op
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_polled_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options,
-                                 {.driver = std::move(*driver), .factories = {}, .hosted = true, .born = wall_clock()});
+  auto core = core::Core::create(
+      options,
+      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = true, .born = wall_clock()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }
