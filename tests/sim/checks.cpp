@@ -115,9 +115,38 @@ void Cluster::check_links(Life& life) {
 /// S13: a rank that has stopped holds nothing of the world any more.
 void Cluster::check_left(const Life& life) {
   const runtime::VirtualHoldings held = world_.holdings(*life.port);
-  if (held.listeners + held.streams + held.death_watches == 0) return;
-  violate("S13", fmt::format("rank {} has stopped and holds {} listeners, {} streams, {} watches", life.rank,
-                             held.listeners, held.streams, held.death_watches));
+  const std::size_t watches = held.death_watches + held.card_watches;
+  const CardHoldings cards = rdma_ != nullptr ? rdma_->holdings(*life.port) : CardHoldings{};
+  if (held.listeners + held.streams + watches + cards.queue_pairs + cards.queues + cards.regions + cards.devices == 0) {
+    return;
+  }
+  violate("S13", fmt::format("rank {} has stopped and holds {} listeners, {} streams, {} watches, {} queue pairs, {} "
+                             "completion queues, {} registrations, {} devices",
+                             life.rank, held.listeners, held.streams, watches, cards.queue_pairs, cards.queues,
+                             cards.regions, cards.devices));
+}
+
+void Cluster::count_cards() {
+  const links::RdmaCounts& counts = rdma_->counts();
+  count(Rare::rdma_hidden, counts.hidden);
+  count(Rare::rdma_retry_exceeded, counts.retry_exceeded);
+  count(Rare::rdma_access_refused, counts.access_refused);
+  count(Rare::rdma_local_refused, counts.local_refused);
+  count(Rare::rdma_flushed, counts.flushed);
+  count(Rare::rdma_ghosts_landed, counts.ghosts_landed);
+  count(Rare::rdma_ghosts_refused, counts.ghosts_refused);
+  count(Rare::rdma_read_ghosts, counts.read_ghosts);
+  count(Rare::rdma_overruns, counts.overruns);
+  count(Rare::rdma_event_whims, counts.whims);
+  count(Rare::rdma_slept_through, counts.slept_through);
+  count(Rare::rdma_ports_down, counts.ports_down);
+  count(Rare::rdma_gids_changed, counts.gids_changed);
+  count(Rare::rdma_cards_pulled, counts.devices_removed);
+  count(Rare::rdma_events_reordered, counts.events_reordered);
+  count(Rare::rdma_pairs_failed, counts.queue_pairs_failed);
+  count(Rare::rdma_registrations_failed, counts.registrations_failed);
+  count(Rare::rdma_numbers_reused, counts.numbers_reused);
+  count(Rare::rdma_closed_busy, counts.regions_closed_busy);
 }
 
 /// S13: long after the last death, what was held for the sake of the dead has gone.
@@ -126,6 +155,14 @@ void Cluster::check_baseline() {
     if (life == nullptr) continue;
     const runtime::VirtualHoldings held = world_.holdings(*life->port);
     const auto links = life->core->links();
+    if (rdma_ != nullptr) {
+      // Of each link one queue pair, and one that is being set up.
+      const CardHoldings cards = rdma_->holdings(*life->port);
+      if (cards.queue_pairs > 2 * links.size() || cards.devices > shape_.rails) {
+        violate("S13", fmt::format("rank {} holds {} queue pairs of {} devices for {} links", life->rank,
+                                   cards.queue_pairs, cards.devices, links.size()));
+      }
+    }
     if (held.streams_to_dead > 0) {
       violate("S13", fmt::format("rank {} holds {} streams to the dead", life->rank, held.streams_to_dead));
     }

@@ -73,6 +73,7 @@ Cluster::Cluster(Tape& tape, const Settings& settings)
   if (shape_.flip_per_mille > 0) world_.set_editor(&corruptor_);
   world_.set_witness(this);
   if (shape_.with_fabric) fabric_.emplace(world_, shape_.card);
+  if (shape_.rails > 0) rdma_ = RdmaCards::make(world_, shape_.rails, shape_.rdma);
   make_store();
   ranks_.resize(shape_.size);
   births_.resize(shape_.size);
@@ -112,6 +113,12 @@ Cluster::Life& Cluster::start(Rank rank) {
     parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));
   }
   parts.factories.push_back(make_tap(taps_, rank, links::make_tcp_factory()));
+  if (rdma_ != nullptr) {
+    parts.add_factories = [this, rank, port = life->port](auto& factories, runtime::Loop& loop) {
+      auto factory = rdma_->make_factory(*port, rank, loop, random_);
+      if (factory != nullptr) factories.insert(factories.begin(), make_tap(taps_, rank, std::move(factory)));
+    };
+  }
   if (shape_.narrow_windows) parts.atomic_window = static_cast<std::uint32_t>(random_.between(1, 6));
   RuntimeOptions options;
   options.rank = rank;
@@ -175,6 +182,7 @@ void Cluster::kill(Rank rank) {
   }
   say("rank {} is killed; a child of it lives for {} ms", rank, held / std::chrono::milliseconds(1));
   world_.kill(*life.port, held);
+  if (rdma_ != nullptr) rdma_->kill(*life.port, held);
   bury(life);
 }
 
@@ -197,6 +205,7 @@ void Cluster::end_zombies(Rank rank) {
     if (life->rank != rank || !life->dead || life->left || !world_.alive(*life->port)) continue;
     say("the zombie {:x} of rank {} is killed", life->core->incarnation(), rank);
     world_.kill(*life->port);
+    if (rdma_ != nullptr) rdma_->kill(*life->port, {});
   }
 }
 
@@ -243,6 +252,7 @@ bool Cluster::drive(Duration time, Load load) {
         count(Rare::rank_taken);
         restart_at_[life->rank] = world_.now() + k_restart_pause;
         world_.kill(*life->port);
+        if (rdma_ != nullptr) rdma_->kill(*life->port, {});
         const Rank rank = life->rank;
         bury(*life);
         if (!faults_) end_zombies(rank);
@@ -275,6 +285,7 @@ bool Cluster::drive(Duration time, Load load) {
 void Cluster::take_down() {
   for (const auto& life : lives_) life->closing = true;
   if (fabric_) fabric_->halt();
+  if (rdma_ != nullptr) rdma_->halt();
   for (const auto& life : lives_) life->core.reset();
   for (const Operation* operation : std::exchange(open_, {})) {
     if (!operation->ended) violate("S2", fmt::format("operation {} never ended", operation->number));
@@ -294,6 +305,7 @@ Report Cluster::run() {
     count(Rare::ghosts_landed, fabric_->ghosts_landed());
     count(Rare::ghosts_refused, fabric_->ghosts_refused());
   }
+  if (rdma_ != nullptr) count_cards();
   report.rare = rare_;
   report.shape = shape_;
   report.violation = violation_;

@@ -23,6 +23,7 @@
 #include "links/sim/factory.hpp"
 #include "oracle.hpp"
 #include "rare.hpp"
+#include "rdma_cards.hpp"
 #include "runtime/virtual_port.hpp"
 #include "shape.hpp"
 #include "tap.hpp"
@@ -83,6 +84,7 @@ class Cluster final : private runtime::FaultWitness {
   void idle();
   [[nodiscard]] std::uint64_t peers_lost();
   void inject_faults();
+  void disturb_cards();
   void turn_over(Life& life);
   void on_turned_over(const Turnover& note, const Result<void>& result);
   [[nodiscard]] bool is_zombie(const Life& life) const;
@@ -145,6 +147,7 @@ class Cluster final : private runtime::FaultWitness {
   void check_links(Life& life);
   void check_round();
   void check_left(const Life& life);
+  void count_cards();
   void check_baseline();
   void violate(const std::string& invariant, const std::string& text);
   template <class... Args>
@@ -166,6 +169,7 @@ class Cluster final : private runtime::FaultWitness {
   RareCounts rare_;
   runtime::VirtualWorld world_;
   std::optional<links::SimFabric> fabric_;
+  std::unique_ptr<RdmaCards> rdma_;  // null: none
   TapBoard taps_;
   Corruptor corruptor_;
   bool faults_ = true;

@@ -11,6 +11,29 @@
 
 namespace hixl::sim {
 
+// States of RDMA cards, which a build without verbs does not have.
+#define HIXL_SIM_RARE_RDMA(X)                                                                      \
+  X(rdma_hidden, true, "RDMA packets whose write was complete before they could be seen")          \
+  X(rdma_retry_exceeded, true, "RDMA requests to which nothing came back")                         \
+  X(rdma_access_refused, false, "RDMA requests that the target's card refused")                    \
+  X(rdma_local_refused, false, "RDMA requests that the own card refused")                          \
+  X(rdma_flushed, false, "RDMA requests flushed behind a failure")                                 \
+  X(rdma_ghosts_landed, false, "RDMA packets executed after their queue pair had failed or died")  \
+  X(rdma_ghosts_refused, true, "such packets that found no queue pair any more")                   \
+  X(rdma_read_ghosts, false, "RDMA reads that wrote local memory of a queue pair that had failed") \
+  X(rdma_overruns, false, "completion queues that overran")                                        \
+  X(rdma_event_whims, true, "completion events without a completion, or later than it")            \
+  X(rdma_slept_through, true, "completions that made no event")                                    \
+  X(rdma_ports_down, true, "RDMA ports that went down")                                            \
+  X(rdma_gids_changed, true, "RDMA ports that came back with another address")                     \
+  X(rdma_cards_pulled, true, "RDMA cards that were taken away")                                    \
+  X(rdma_events_reordered, false, "events of RDMA cards that overtook older ones")                 \
+  X(rdma_pairs_failed, true, "queue pairs that could not be made or connected")                    \
+  X(rdma_registrations_failed, true, "registrations that the memlock limit refused")               \
+  X(rdma_numbers_reused, true, "queue pairs with the number of an earlier one")                    \
+  X(rdma_closed_busy, false, "registrations ended while an RDMA packet was on its way there")      \
+  X(rdma_links_up, true, "roce link generations that came up")
+
 // name, whether a run of 200 seeds must reach it (one seed in thirty does), what it is
 #define HIXL_SIM_RARE(X)                                                                           \
   X(succeeded, true, "operations that succeeded")                                                  \
@@ -82,7 +105,8 @@ namespace hixl::sim {
   X(ghosts_refused, true, "pieces of closed links that the target kept out")                       \
   X(misused, true, "requests for what nobody may have, refused in the call")                       \
   X(lies, true, "attempts for what was not granted, which got as far as the target")               \
-  X(lies_told, true, "operations that ended as such an attempt was refused")
+  X(lies_told, true, "operations that ended as such an attempt was refused")                       \
+  HIXL_SIM_RARE_RDMA(X)
 
 enum class Rare : std::uint8_t {
 #define HIXL_SIM_NAME(name, required, text) name,
@@ -92,6 +116,7 @@ enum class Rare : std::uint8_t {
 };
 
 struct RareInfo {
+  [[nodiscard]] bool of_rdma() const noexcept { return name.starts_with("rdma_"); }
   std::string_view name;
   bool required;
   std::string_view text;

@@ -15,6 +15,9 @@ namespace {
 /// Of seeds: a storm that certain states need, in which half of the kinds being off is half of the seeds wasted.
 constexpr std::uint32_t k_storm_per_mille = 300;
 
+/// Of seeds: with RDMA cards.
+constexpr std::uint32_t k_rails_per_mille = 350;
+
 void storm(Shape& shape, Choices& choices) {
   using std::chrono::microseconds;
   using std::chrono::milliseconds;
@@ -66,6 +69,18 @@ void storm(Shape& shape, Choices& choices) {
       shape.card.delay_max = milliseconds(choices.between(1, 20));
       return;
   }
+}
+
+/// Half of those seeds have no other link but tcp: what RDMA carries, nothing else does.
+void draw_rails(Shape& shape, Choices& choices) {
+  const auto rate = [&](std::uint64_t most) {
+    return choices.chance(500) ? static_cast<std::uint32_t>(choices.between(1, choices.between(1, most))) : 0U;
+  };
+  shape.rails = static_cast<std::uint32_t>(choices.between(1, 2));
+  if (choices.chance(500)) shape.with_fabric = false;
+  shape.flap_per_mille = rate(30);
+  shape.pull_per_mille = rate(10);
+  shape.rdma = links::RdmaPlan::draw(choices);
 }
 
 }  // namespace
@@ -135,6 +150,7 @@ Shape Shape::draw(Choices& choices) {
   shape.net = runtime::FaultPlan::draw(choices);
   shape.card = links::SimPlan::draw(choices);
   if (choices.chance(k_storm_per_mille)) storm(shape, choices);
+  if (choices.chance(k_rails_per_mille)) draw_rails(shape, choices);
   return shape;
 }
 
@@ -164,6 +180,7 @@ void turn(Value& value, std::uint64_t number) {
   X(operations, size, 1, operations_max)                      \
   X(card_links, size, 1, card_links)                          \
   X(tcp_links, size, 1, tcp_links)                            \
+  X(rails, size, 0, rails)                                    \
   X(open, size, 1, open_max)                                  \
   X(depth, size, 1, depth_max)                                \
   X(time_us, size, 1000, time)                                \
@@ -228,7 +245,23 @@ void turn(Value& value, std::uint64_t number) {
   X(card_busy, trouble, 0, card.busy_per_mille)               \
   X(card_break, trouble, 0, card.break_per_mille)             \
   X(card_one_sided, trouble, 0, card.one_sided_per_mille)     \
-  X(card_hesitate, trouble, 0, card.hesitate_per_mille)
+  X(card_hesitate, trouble, 0, card.hesitate_per_mille)       \
+  X(flap, trouble, 0, flap_per_mille)                         \
+  X(pull, trouble, 0, pull_per_mille)                         \
+  X(rdma_delay, trouble, 20, rdma.delay_max)                  \
+  X(rdma_hidden, trouble, 0, rdma.hidden_per_mille)           \
+  X(rdma_whim, trouble, 0, rdma.whim_per_mille)               \
+  X(rdma_work, trouble, 1, rdma.work_max)                     \
+  X(rdma_late, trouble, 0, rdma.late_per_mille)               \
+  X(rdma_path, trouble, 0, rdma.path_per_mille)               \
+  X(rdma_remote, trouble, 0, rdma.remote_per_mille)           \
+  X(rdma_local, trouble, 0, rdma.local_per_mille)             \
+  X(rdma_overrun, trouble, 0, rdma.overrun_per_mille)         \
+  X(rdma_open, trouble, 0, rdma.open_per_mille)               \
+  X(rdma_create, trouble, 0, rdma.create_per_mille)           \
+  X(rdma_register, trouble, 0, rdma.register_per_mille)       \
+  X(rdma_mtu, trouble, 0, rdma.mtu_per_mille)                 \
+  X(rdma_overtake, trouble, 0, rdma.overtake_per_mille)
 
 constexpr Knob k_knobs[] = {
 #define HIXL_SIM_KNOB(name, kind, calm, member)                                               \

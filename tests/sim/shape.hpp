@@ -15,6 +15,7 @@
 #include "base/choices.hpp"
 #include "base/time.hpp"
 #include "links/sim/fabric.hpp"
+#include "links/sim/rdma_plan.hpp"
 #include "runtime/virtual_port.hpp"
 
 namespace hixl::sim {
@@ -31,6 +32,7 @@ struct Shape {
   bool with_fabric = false;      ///< the simulated card is the better link, tcp the spare; else tcp alone
   std::uint32_t card_links = 1;  ///< to each peer, when there is a card
   std::uint32_t tcp_links = 1;
+  std::uint32_t rails = 0;              ///< RDMA cards of each host, each a roce link to every peer
   std::uint32_t stall_ms = 200;         ///< RuntimeOptions::stall
   std::uint32_t limited_per_mille = 0;  ///< of links: they have a bandwidth limit
   bool payload_check = false;           ///< then bits of payload may flip as well
@@ -72,12 +74,15 @@ struct Shape {
   std::uint32_t lie_per_mille = 0;     ///< of attempts: the initiator's library does
   std::uint32_t squeeze_per_mille = 0;
   std::uint32_t flip_per_mille = 0;              ///< of frames: a bit of their header or body
+  std::uint32_t flap_per_mille = 0;              ///< the port of an RDMA card goes down for a while
+  std::uint32_t pull_per_mille = 0;              ///< an RDMA card is taken away for a while
   std::uint32_t inherit_per_mille = 0;           ///< of kills: a forked child holds the connections open
   std::uint32_t stop_in_callback_per_mille = 0;  ///< of ends: the program stops its runtime there and then
 
   // What the network, and the card if there is one, bring.
   runtime::FaultPlan net{};
   links::SimPlan card{};
+  links::RdmaPlan rdma{};
 
   [[nodiscard]] static Shape draw(Choices& choices);
   /// "kill=0": a knob turned; "kill": switched off.

@@ -28,6 +28,7 @@ class TapLink final : public links::Link, private links::LinkEvents {
   std::size_t poll(std::span<links::Completion> out) override;
   [[nodiscard]] bool send(wire::FrameType type, ConstBytes body) override;
   [[nodiscard]] links::Answer attach(const wire::RegionDescriptor& region) override { return inner_->attach(region); }
+  [[nodiscard]] bool reaches(RegionKey key) const noexcept override { return inner_->reaches(key); }
   [[nodiscard]] bool revoke(RegionKey key) override;
   void close() override;
   [[nodiscard]] bool drained() override { return inner_->drained(); }
@@ -43,6 +44,7 @@ class TapLink final : public links::Link, private links::LinkEvents {
  private:
   void on_up() override {
     count(Rare::links_up);
+    if (inner_->caps().kind == LinkKind::roce) count(Rare::rdma_links_up);
     events_.on_up();
   }
   void on_completions() override { events_.on_completions(); }
@@ -229,6 +231,9 @@ class TapFactory final : public links::LinkFactory {
       : board_(board), self_(self), inner_(std::move(inner)) {}
   [[nodiscard]] const links::LinkCaps& caps() const noexcept override { return inner_->caps(); }
   [[nodiscard]] Result<void> available() const override { return inner_->available(); }
+  [[nodiscard]] std::uint32_t rails() const noexcept override { return inner_->rails(); }
+  [[nodiscard]] bool ready(std::uint32_t index) override { return inner_->ready(index); }
+  [[nodiscard]] bool revoke(RegionKey key) override { return inner_->revoke(key); }
   [[nodiscard]] std::unique_ptr<links::Link> make(const links::LinkIdentity& identity,
                                                   std::unique_ptr<links::FrameStream> stream,
                                                   const links::LinkServices& services,

@@ -65,9 +65,30 @@ void Cluster::inject_faults() {
         other->rank);
     world_.reset(*life->port, *other->port, which);
   }
+  if (rdma_ != nullptr) disturb_cards();
   if (trouble_.chance(shape_.restart_per_mille)) {
     const Rank rank = static_cast<Rank>(trouble_.below(shape_.size));
     if (ranks_[rank] == nullptr && world_.now() >= restart_at_[rank]) ranks_[rank] = &start(rank);
+  }
+}
+
+/// Of a host, whether a process lives there or not.
+void Cluster::disturb_cards() {
+  const auto host = [&] { return static_cast<Rank>(trouble_.below(shape_.size)); };
+  const auto rail = [&] { return static_cast<std::uint32_t>(trouble_.below(shape_.rails)); };
+  if (trouble_.chance(shape_.flap_per_mille)) {
+    const Duration time = milliseconds(trouble_.between(1, trouble_.chance(shape_.long_per_mille) ? 6000 : 300));
+    const Rank at = host();
+    const std::uint32_t which = rail();
+    say("port of card {} of host {} is down for {} us", which, at, time.count() / 1000);
+    rdma_->flap(at, which, time);
+  }
+  if (trouble_.chance(shape_.pull_per_mille)) {
+    const Duration time = milliseconds(trouble_.between(1, 3000));
+    const Rank at = host();
+    const std::uint32_t which = rail();
+    say("card {} of host {} is gone for {} us", which, at, time.count() / 1000);
+    rdma_->pull(at, which, time);
   }
 }
 
@@ -196,6 +217,7 @@ void Cluster::heal() {
   say("the world heals");
   world_.set_plan(runtime::FaultPlan{});
   if (fabric_) fabric_->set_plan(links::SimPlan{});
+  if (rdma_ != nullptr) rdma_->heal();
   taps_.faults = {};
   taps_.lie_per_mille = 0;
   corruptor_.set_rate(0);

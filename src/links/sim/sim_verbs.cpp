@@ -169,7 +169,7 @@ class SimWorker final : public roce::Worker, private runtime::Poller {
   SimWorker(const SimWorker&) = delete;
   SimWorker& operator=(const SimWorker&) = delete;
   ~SimWorker() override {
-    for (const auto& [number, work] : works_) fabric_.forget_work(number);
+    while (!works_.empty()) finish(works_.begin());
   }
   void run(roce::Job& job) override {
     auto work = std::make_unique<sim::RdmaWork>();
@@ -180,24 +180,28 @@ class SimWorker final : public roce::Worker, private runtime::Poller {
   }
 
  private:
-  [[nodiscard]] auto find_ready() {
+  using Works = std::map<std::uint64_t, std::unique_ptr<sim::RdmaWork>>;
+  [[nodiscard]] Works::iterator find_ready() {
     return std::find_if(works_.begin(), works_.end(), [](const auto& entry) { return entry.second->ready; });
   }
   bool poll() override {
     const auto found = find_ready();
     if (found == works_.end()) return false;
-    roce::Job& job = *found->second->job;
-    fabric_.forget_work(found->first);
-    works_.erase(found);
-    job.work();
-    job.done();  // may end this worker
+    finish(found);
     return true;
+  }
+  void finish(Works::iterator which) {
+    roce::Job& job = *which->second->job;
+    fabric_.forget_work(which->first);
+    works_.erase(which);
+    job.work();
+    job.done();
   }
   [[nodiscard]] bool can_sleep() override { return find_ready() == works_.end(); }
 
   RdmaFabric& fabric_;
   runtime::Loop& loop_;
-  std::map<std::uint64_t, std::unique_ptr<sim::RdmaWork>> works_;
+  Works works_;
 };
 
 class SimVerbs final : public roce::Verbs {
