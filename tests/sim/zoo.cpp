@@ -11,6 +11,7 @@
 
 #include "base/planted.hpp"
 #include "hunt.hpp"
+#include "rdma_cards.hpp"
 #include "trial.hpp"
 
 namespace hixl::sim {
@@ -45,6 +46,7 @@ bool plant(const std::string& name) {
 std::size_t visit_zoo(const ZooOptions& options) {
   std::vector<Animal> wanted;
   for (const Animal& animal : k_animals) {
+    if (animal.name.starts_with("rdma_") && !RdmaCards::supported()) continue;
     if (options.only.empty() || options.only == animal.name) wanted.push_back(animal);
   }
   const Children children{.count = wanted.size(), .at_once = options.jobs, .seconds_max = k_seconds_max, .mute = true};

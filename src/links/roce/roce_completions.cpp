@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/planted.hpp"
 #include "links/roce/roce_link.hpp"
 
 namespace hixl::links::roce {
@@ -76,7 +77,8 @@ std::size_t RoceLink::take_completions() {
 }
 
 void RoceLink::on_completion(const ibv_wc& completion) {
-  if (completion.status == IBV_WC_SUCCESS) {
+  const bool flushed = completion.status == IBV_WC_WR_FLUSH_ERR;
+  if (completion.status == IBV_WC_SUCCESS || (flushed && HIXL_PLANTED(rdma_flush_is_success))) {
     completed_ += 1;
     return on_place(completion.wr_id);
   }

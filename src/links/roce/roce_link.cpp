@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/planted.hpp"
 #include "links/roce/connecting.hpp"
 
 namespace hixl::links::roce {
@@ -95,7 +96,7 @@ bool RoceLink::reaches(RegionKey key) const noexcept {
 }
 
 bool RoceLink::revoke(RegionKey key) {
-  if (adapter_ == nullptr) return true;
+  if (adapter_ == nullptr || HIXL_PLANTED(rdma_region_left_registered)) return true;
   const auto given = given_.find(number_of(key));
   if (state_ == State::up && given != given_.end()) {
     const Instant now = services_.loop.now();
@@ -138,7 +139,7 @@ bool RoceLink::abandon(std::uint64_t cookie) {
   for (Attempt* attempt = in_flight_.front(); attempt != nullptr; attempt = in_flight_.next(*attempt)) {
     if (attempt->cookie != cookie || attempt->abandoned) continue;
     // The card writes into a buffer of ours; or straight into the memory, and cannot be called back.
-    attempt->abandoned = attempt->verb == Verb::read && attempt->buffer != nullptr;
+    attempt->abandoned = attempt->verb == Verb::read && (attempt->buffer != nullptr || HIXL_PLANTED(rdma_read_let_go));
     if (attempt->abandoned) attempt->segments = {};
     return attempt->abandoned || state_ == State::closed;
   }
@@ -154,6 +155,13 @@ std::uint64_t RoceLink::progress() noexcept {
 void RoceLink::close() {
   if (state_ == State::closed) return;
   state_ = State::broken;
+  const bool late = HIXL_PLANTED(rdma_queue_left_open) || HIXL_PLANTED(rdma_queue_only_failed);
+  if (late && endpoint_ != nullptr) {  // a worker does it, some time
+    if (HIXL_PLANTED(rdma_queue_only_failed)) endpoint_->stop();
+    auto* const ends = new Connecting(*this, std::move(endpoint_), {});
+    ends->link = nullptr;
+    rails_.worker().run(*ends);
+  }
   if (endpoint_ != nullptr) {
     endpoint_->stop();
     // What ended well before that has ended well. The rest is flushed, and what became of it the peer knows.
@@ -167,6 +175,7 @@ void RoceLink::close() {
   watch_.reset();
   LinkSeq word = 0;
   if (endpoint_ != nullptr) word = endpoint_->end();
+  if (HIXL_PLANTED(rdma_word_too_high) && word != 0) word += 2;
   note_executed(word);
   queue_.reset();
   endpoint_.reset();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.hpp"
+#include "base/planted.hpp"
 #include "links/remote_check.hpp"
 #include "links/roce/roce_link.hpp"
 
@@ -238,10 +239,12 @@ void RoceLink::enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool i
     ends = offset + pieces[i].length;
   }
   add(true);
+  if (!write && attempt.ends_at > 1 && HIXL_PLANTED(rdma_read_done_early)) attempt.ends_at -= 1;
   attempt.key->uses += 1;
   if (write) {
     attempt.number = newest_write_ = sequencer_.take_number();
     attempt.ends_at = 0;  // with the next marker
+    if (HIXL_PLANTED(rdma_marker_reaches_back) && !markers_.empty()) attempt.ends_at = markers_.front().place;
     uncovered_ += 1;
   }
   in_flight_.push_back(attempt);
@@ -265,7 +268,7 @@ void RoceLink::flush() {
 void RoceLink::add_marker() {
   if (queue_->room() < k_marker_requests) return;  // a later completion brings some
   progress_value_ = newest_write_;
-  const bool by_read = rails_.options().visibility == RdmaVisibility::read;
+  const bool by_read = rails_.options().visibility == RdmaVisibility::read && !HIXL_PLANTED(rdma_complete_unseen);
   const ibv_sge number = piece_of(reinterpret_cast<const std::byte*>(&progress_value_), k_word_bytes, 0);
   std::uint64_t place = queue_->add({.opcode = IBV_WR_RDMA_WRITE,
                                      .address = peer_.page_address,
