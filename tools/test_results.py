@@ -4,7 +4,8 @@
 failed or was skipped.
 
 A test that can run only a part says so with a line "skipped: NAME: REASON", which counts as one skipped beside it. A
-test that cannot run at all prints its reason and ends with exit code 77.
+test that cannot run at all prints its reason and ends with exit code 77. A test that is a suite of its own ends with
+"N passed, N failed, N skipped", which counts instead of its one, and has lines "failed: …" and "skipped: …" of these.
 """
 
 import json
@@ -33,6 +34,17 @@ def main():
             test = json.loads(line)
             name = re.sub(r"^\S+:\S+ / ", "", test["name"])
             output = test.get("stdout") or ""
+            own = re.fullmatch(r"(\d+) passed, (\d+) failed, (\d+) skipped", last_line(output))
+            if own:
+                passed += int(own.group(1))
+                failed += int(own.group(2))
+                skipped += int(own.group(3))
+                notes += [f"{kind}: {build}: {part}" for kind, part in
+                          re.findall(r"^(failed|skipped): (\S.*)", output, re.MULTILINE)]
+                if test["result"] not in PASSED and int(own.group(2)) == 0:
+                    failed += 1
+                    notes.append(f"failed: {build}: {name}: {test['result'].lower()}")
+                continue
             if test["result"] in PASSED:
                 passed += 1
             elif test["result"] in SKIPPED:
