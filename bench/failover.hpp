@@ -44,6 +44,7 @@ class TwoLinks {
     std::vector<std::uint64_t> bandwidth{};
     std::chrono::milliseconds stall{200};
     bool relayed = false;
+    LinkKind kind = LinkKind::tcp;  ///< roce: over two devices that this host has
   };
   explicit TwoLinks(const Settings& settings);
   [[nodiscard]] Runtime& initiator() { return *ranks_[0]; }
@@ -54,6 +55,7 @@ class TwoLinks {
   [[nodiscard]] std::size_t links_up();
 
  private:
+  LinkKind kind_;
   std::unique_ptr<Relay> relay_;  ///< ends last
   std::unique_ptr<Store> store_;
   std::unique_ptr<Runtime> ranks_[2];
@@ -101,6 +103,15 @@ struct FailoverSettings {
 
 [[nodiscard]] nlohmann::json bandwidth(const FailoverSettings& settings, const std::vector<std::uint64_t>& caps);
 [[nodiscard]] nlohmann::json gap(const FailoverSettings& settings, Relay::Break how, std::chrono::milliseconds stall);
+/// Shell commands that break one of two links of that kind and make it whole again, and one as costly that does
+/// nothing.
+struct Commands {
+  LinkKind kind = LinkKind::roce;
+  std::string break_one;
+  std::string heal;
+  std::string calm = ":";
+};
+[[nodiscard]] nlohmann::json command_gap(const FailoverSettings& settings, const Commands& commands);
 [[nodiscard]] nlohmann::json kill_peer(const FailoverSettings& settings, const std::string& links);
 /// The other process of kill_peer().
 [[nodiscard]] int victim();

@@ -2,7 +2,10 @@
 //
 // What a program sees when one of two links breaks under its traffic.
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "failover.hpp"
 #include "measure.hpp"
@@ -73,6 +76,51 @@ nlohmann::json gap(const FailoverSettings& settings, Relay::Break how, std::chro
           {"quiet_p99_ms", quiet.us(990) / 1000},
           {"verified_bytes", bytes},
           {"seed", settings.seed}};
+}
+
+namespace {
+
+/// The longest time without an end from the start of a command to some puts after its end.
+std::uint64_t longest_gap_around(Traffic& traffic, const std::string& command) {
+  const std::uint64_t start = now_ns();
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    if (std::system(command.c_str()) != 0) give_up("this failed: " + command);
+    over.store(true);
+  });
+  while (!over.load()) traffic.run(1);
+  other.join();
+  return longest_gap_since(traffic, start);
+}
+
+}  // namespace
+
+nlohmann::json command_gap(const FailoverSettings& settings, const Commands& commands) {
+  Samples gaps(settings.rounds), quiet(settings.rounds);
+  std::uint64_t bytes = 0;
+  for (std::size_t round = 0; round < settings.rounds; ++round) {
+    TwoLinks pair({.bytes = k_slots * k_slot_bytes, .kind = commands.kind});
+    Traffic traffic(pair, k_slots, k_slot_bytes);
+    traffic.run(8 * k_slots);
+    // The same work without a break, to know what the machine itself does.
+    quiet.add(longest_gap_around(traffic, commands.calm));
+    gaps.add(longest_gap_around(traffic, commands.break_one));
+    if (pair.links_up() != 1) give_up("the command broke no link, or both");
+    traffic.drain();
+    bytes += traffic.bytes();
+    if (std::system(commands.heal.c_str()) != 0) give_up("this failed: " + commands.heal);
+  }
+  return {{"bench", "failover_gap"},
+          {"link", std::string(hixl::name(commands.kind))},
+          {"break", commands.break_one},
+          {"breaks", settings.rounds},
+          {"size", k_slot_bytes},
+          {"depth", k_slots},
+          {"gap_p50_ms", gaps.us(500) / 1000},
+          {"gap_p99_ms", gaps.us(990) / 1000},
+          {"quiet_p50_ms", quiet.us(500) / 1000},
+          {"quiet_p99_ms", quiet.us(990) / 1000},
+          {"verified_bytes", bytes}};
 }
 
 namespace {

@@ -25,14 +25,14 @@ std::vector<std::uint16_t> new_ports(const std::vector<std::uint16_t>& before) {
 
 }  // namespace
 
-TwoLinks::TwoLinks(const Settings& settings) : store_(need(Store::create("tcp://127.0.0.1:0"))) {
+TwoLinks::TwoLinks(const Settings& settings) : kind_(settings.kind), store_(need(Store::create("tcp://127.0.0.1:0"))) {
   if (settings.relayed) relay_ = std::make_unique<Relay>();
   for (Rank rank = 0; rank < 2; ++rank) {
     RuntimeOptions options;
     options.rank = rank;
     options.world_size = 2;
     options.store = store_->url();
-    options.links = {LinkKind::tcp};
+    options.links = {settings.kind};
     options.tcp_links = 2;
     options.max_bandwidth = settings.bandwidth;
     options.stall = settings.stall;
@@ -69,8 +69,8 @@ TwoLinks::TwoLinks(const Settings& settings) : store_(need(Store::create("tcp://
 
 std::size_t TwoLinks::links_up() {
   const std::vector<LinkInfo> links = ranks_[0]->links();
-  return static_cast<std::size_t>(std::count_if(links.begin(), links.end(), [](const LinkInfo& link) {
-    return link.rank == 1 && link.kind == LinkKind::tcp && link.up;
+  return static_cast<std::size_t>(std::count_if(links.begin(), links.end(), [this](const LinkInfo& link) {
+    return link.rank == 1 && link.kind == kind_ && link.up;
   }));
 }
 
