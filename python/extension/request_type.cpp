@@ -118,6 +118,8 @@ PyObject* request_then(PyObject* self, PyObject* const* arguments, Py_ssize_t co
     return raise(end ? asked.error() : end.error());
   }
   static_cast<void>(notice.release());
+  // An end that came since it was looked for is with the copy alone.
+  static_cast<void>(settle(body, copy, copy.query()));
   Py_RETURN_TRUE;
 }
 
