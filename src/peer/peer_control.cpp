@@ -188,7 +188,10 @@ void PeerActor::answer_fence(const wire::FenceRequest& request) {
   LinkActor* link = find(request.link_id);
   if (link == nullptr) return;
   if (link->last_open() == request.link_gen && !HIXL_PLANTED(fence_answered_without_closing)) {
-    link->fail(Error(ErrorCode::link_failed, {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
+    // What the peer found out while the link was being set up may come by this way first.
+    const bool refused = !link->up() && request.reason == static_cast<std::uint16_t>(ErrorCode::transport_unavailable);
+    link->fail(Error(refused ? ErrorCode::transport_unavailable : ErrorCode::link_failed,
+                     {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
   } else if (link->dial && link->last_open() < request.link_gen && link->dial->hello().link_gen <= request.link_gen &&
              !HIXL_PLANTED(fenced_generation_opens)) {
     // The peer opened what we are still dialling; its welcome may be on the way, with frames behind it. The answer
