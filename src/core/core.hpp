@@ -186,7 +186,6 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Result<void> check_rank(Rank rank) const noexcept;
   [[nodiscard]] Result<memory::RegionInfo> find_own(const Region& region) const;
   [[nodiscard]] static wire::RegionDescriptor descriptor_of(const memory::RegionInfo& info);
-  [[nodiscard]] RemoteRegion told_of(const wire::RegionDescriptor& region) const;
   /// `need`: write for the sink of a get.
   [[nodiscard]] Result<memory::Pin> pin_local(const void* local, std::uint64_t size, Rights need);
   /// Whether a post copies its source itself, so that it needs no registration.

@@ -9,6 +9,7 @@
 #include "core/core.hpp"
 #include "core/function_call.hpp"
 #include "core/release.hpp"
+#include "peer/remote_region.hpp"
 
 namespace hixl::core {
 
@@ -135,18 +136,6 @@ wire::RegionDescriptor Core::descriptor_of(const memory::RegionInfo& info) {
           .kind = info.device->caps().kind};
 }
 
-RemoteRegion Core::told_of(const wire::RegionDescriptor& region) const {
-  return {.rank = options_.rank,
-          .incarnation = services_->incarnation,
-          .key = region.key,
-          .token = region.token,
-          .base = region.base,
-          .length = region.length,
-          .rights = region.rights,
-          .tag = region.tag,
-          .kind = region.kind};
-}
-
 Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> with, Timeout timeout,
                             void (*done)(void*, std::vector<PeerAddresses>&&), void* context,
                             const peer::ExchangeStream& stream) {
@@ -186,10 +175,12 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
             return;
           }
           descriptors.push_back(descriptor_of(*info));
-          own.push_back(told_of(descriptors.back()));
+          own.push_back(peer::remote_region(descriptors.back(), options_.rank, services_->incarnation));
         }
         if (stream.note == wire::ExchangeNote::question) {  // what this rank would answer itself
-          for (const auto& [id, region] : services_->offered) own.push_back(told_of(region));
+          for (const auto& [id, region] : services_->offered) {
+            own.push_back(peer::remote_region(region, options_.rank, services_->incarnation));
+          }
         }
         for (ExchangeCall::Place& place : collect->places) {
           PeerAddresses& answer = collect->answers[place.index];

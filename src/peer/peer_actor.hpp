@@ -262,7 +262,6 @@ class PeerActor final : private LinkActorEvents,
   void refuse_region(Error error);
   void arrived_exchange_settled();
   [[nodiscard]] bool room_for_exchange();
-  [[nodiscard]] RemoteRegion remote_region(const wire::RegionDescriptor& region) const;
   void publish();
   void publish_again();
   void publish_unacknowledged();

@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/planted.hpp"
 #include "peer/peer_actor.hpp"
+#include "peer/remote_region.hpp"
 
 namespace hixl::peer {
 
@@ -144,7 +145,7 @@ void PeerActor::on_exchange(const wire::Exchange& message) {
   if (arriving_.seen < message.total) return;
   arrived_whole_ = true;
   for (const wire::RegionDescriptor& region : arriving_.regions) {
-    if (const auto added = memory_.remotes.add(remote_region(region)); !added) {
+    if (const auto added = memory_.remotes.add(remote_region(region, rank_, incarnation_)); !added) {
       refuse_region(added.error());
       continue;
     }
@@ -182,18 +183,6 @@ bool PeerActor::room_for_exchange() {
   if (dead == arrived_.end()) return false;
   arrived_.erase(dead);
   return true;
-}
-
-RemoteRegion PeerActor::remote_region(const wire::RegionDescriptor& region) const {
-  return {.rank = rank_,
-          .incarnation = incarnation_,
-          .key = region.key,
-          .token = region.token,
-          .base = region.base,
-          .length = region.length,
-          .rights = region.rights,
-          .tag = region.tag,
-          .kind = region.kind};
 }
 
 /// A new generation of a link knows no windows and no keys: attach what is known.
@@ -239,7 +228,9 @@ void PeerActor::arrived_exchange_settled() {
              arriving_.regions.size());
   std::vector<RemoteRegion> regions;
   regions.reserve(arriving_.regions.size());
-  for (const wire::RegionDescriptor& region : arriving_.regions) regions.push_back(remote_region(region));
+  for (const wire::RegionDescriptor& region : arriving_.regions) {
+    regions.push_back(remote_region(region, rank_, incarnation_));
+  }
   take_exchange({.stream = arriving_.stream, .regions = std::move(regions), .refused = arriving_.refused});
   arriving_ = {};
   send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
