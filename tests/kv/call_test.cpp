@@ -11,19 +11,6 @@ using namespace hixl;
 using namespace hixl::kv;
 using namespace hixl::kv::test;
 
-namespace {
-
-const std::vector<std::uint32_t> k_blocks{3, 9};
-
-Slice two_blocks() {
-  Slice slice;
-  slice.source = k_blocks;
-  slice.target = k_blocks;
-  return slice;
-}
-
-}  // namespace
-
 TEST_CASE("open: options outside their ranges, by place; one to a runtime") {
   World world(1);
   const auto refused = [&](auto&& change, std::uint64_t place) {
@@ -97,7 +84,7 @@ TEST_CASE("push and pull: nothing is moved when anything is wrong, and the error
   Couple couple;
   DataDist& sender = couple.world[0];
   const auto code = [&](auto&& change) {
-    Slice slice = two_blocks();
+    Slice slice = two_blocks(k_here);
     TransferOptions options;
     RemoteCache to = couple.target_seen;
     CacheId from = couple.from;
@@ -115,7 +102,7 @@ TEST_CASE("push and pull: nothing is moved when anything is wrong, and the error
   LeaseTicket foreign;
   CHECK(code([&](auto&, auto& options, auto&, auto&) { options.ticket = &foreign; }) == ErrorCode::invalid_argument);
   CHECK(couple.target.unchanged());
-  const auto late = sender.push(couple.from, couple.target_seen, two_blocks(), {.timeout = Timeout{}});
+  const auto late = sender.push(couple.from, couple.target_seen, two_blocks(k_here), {.timeout = Timeout{}});
   CHECK(end_of(late) == ErrorCode::deadline_exceeded);
   CHECK(couple.target.unchanged());
 
@@ -127,7 +114,7 @@ TEST_CASE("push and pull: nothing is moved when anything is wrong, and the error
   require_ok(couple.world[1].register_cache(other, small.places()));
   const auto seen = sender.find(1, other.key);
   require_ok(seen);
-  const auto mismatch = sender.push(couple.from, *seen, two_blocks());
+  const auto mismatch = sender.push(couple.from, *seen, two_blocks(k_here));
   REQUIRE_FALSE(mismatch);
   CHECK(mismatch.error().code == ErrorCode::layout_mismatch);
   CHECK(mismatch.error().detail.rank == 1);
@@ -146,14 +133,14 @@ TEST_CASE("an empty Transfer, and one whose DataDist is gone") {
   Transfer kept;
   {
     Couple couple;
-    const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(), {.layered = true});
+    const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here), {.layered = true});
     require_ok(open);
     kept = *open;
     require_ok(couple.world[0].close(k_patience));
     CHECK(code_of(kept.query()) == ErrorCode::stopped);
     CHECK(code_of(kept.ready(0)) == ErrorCode::stopped);
     // After close everything says so, and the other side is told.
-    CHECK(code_of(couple.world[0].push(couple.from, couple.target_seen, two_blocks())) == ErrorCode::stopped);
+    CHECK(code_of(couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here))) == ErrorCode::stopped);
     CHECK(code_of(couple.world[0].find(1, {})) == ErrorCode::stopped);
     CHECK(code_of(couple.world[0].register_cache(paged(), couple.source.places())) == ErrorCode::stopped);
     CHECK(code_of(couple.world[0].grant(couple.from, {})) == ErrorCode::stopped);
@@ -163,7 +150,7 @@ TEST_CASE("an empty Transfer, and one whose DataDist is gone") {
     CHECK(code_of(couple.world[0].link({&one, 1}).front()) == ErrorCode::stopped);
     CHECK(code_of(couple.world[0].unlink(1)) == ErrorCode::stopped);
     CHECK(couple.world[0].link_state(1) == LinkState::none);
-    const ErrorCode pulled = end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks()));
+    const ErrorCode pulled = end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here)));
     CHECK((pulled == ErrorCode::stale || pulled == ErrorCode::not_linked));
   }
   CHECK(code_of(kept.query()) == ErrorCode::stopped);
@@ -260,10 +247,10 @@ TEST_CASE("a runtime with few slots: what finds no room waits, and all of it mov
     const auto seen = (*one)->find(1, desc.key);
     require_ok(seen);
     const auto lease = (*two)->grant(
-        *to, {.holder = 0, .access = Access::push, .blocks = k_blocks, .layer_arrivals = true, .on_end = {}});
+        *to, {.holder = 0, .access = Access::push, .blocks = k_here, .layer_arrivals = true, .on_end = {}});
     require_ok(lease);
     // Sixteen layers, a batch each, and four slots.
-    const auto pushed = (*one)->push(*from, *seen, two_blocks(), {.ticket = &lease->ticket});
+    const auto pushed = (*one)->push(*from, *seen, two_blocks(k_here), {.ticket = &lease->ticket});
     require_ok(pushed);
     require_ok(pushed->wait(k_patience));
     CHECK(pushed->progress().layers_done == 16);

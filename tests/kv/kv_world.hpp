@@ -21,6 +21,17 @@ using namespace hixl::test;
 /// Bytes between tensors that nothing may touch.
 inline constexpr std::size_t k_canary_bytes = 192;
 
+/// Two blocks, and two others.
+inline const std::vector<std::uint32_t> k_here{3, 9};
+inline const std::vector<std::uint32_t> k_there{0, 7};
+
+[[nodiscard]] inline Slice two_blocks(const std::vector<std::uint32_t>& target = k_there) {
+  Slice slice;
+  slice.source = k_here;
+  slice.target = target;
+  return slice;
+}
+
 /// A cache of one rank in memory of its own.
 class TestCache {
  public:

@@ -13,16 +13,6 @@ using namespace hixl::kv::test;
 
 namespace {
 
-const std::vector<std::uint32_t> k_here{3, 9};
-const std::vector<std::uint32_t> k_there{0, 7};
-
-Slice two_blocks() {
-  Slice slice;
-  slice.source = k_here;
-  slice.target = k_there;
-  return slice;
-}
-
 Lease granted(Couple& couple, std::chrono::milliseconds time = std::chrono::minutes(5)) {
   const auto lease = couple.world[1].grant(
       couple.to,

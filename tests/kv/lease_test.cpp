@@ -14,16 +14,6 @@ using namespace hixl::kv::test;
 
 namespace {
 
-const std::vector<std::uint32_t> k_here{3, 9};
-const std::vector<std::uint32_t> k_there{0, 7};
-
-Slice two_blocks() {
-  Slice slice;
-  slice.source = k_here;
-  slice.target = k_there;
-  return slice;
-}
-
 /// What the hooks of leases tell.
 class Ends {
  public:

@@ -12,17 +12,8 @@ using namespace hixl::kv::test;
 
 namespace {
 
-const std::vector<std::uint32_t> k_blocks{3, 9};
-
-Slice two_blocks() {
-  Slice slice;
-  slice.source = k_blocks;
-  slice.target = k_blocks;
-  return slice;
-}
-
 ErrorCode push_code(Couple& couple) {
-  return end_of(couple.world[0].push(couple.from, couple.target_seen, two_blocks()));
+  return end_of(couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here)));
 }
 
 }  // namespace
@@ -76,7 +67,7 @@ TEST_CASE("unlink: nothing more either way, what is open ends first; linked agai
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
     Couple couple(links);
-    const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(), {.layered = true});
+    const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here), {.layered = true});
     require_ok(open);
     require_ok(open->ready(0));
     std::atomic<bool> unlinked{false};
@@ -86,7 +77,7 @@ TEST_CASE("unlink: nothing more either way, what is open ends first; linked agai
     });
     while (couple.world[1].link_state(0) != LinkState::peer_unlinked) std::this_thread::yield();
     CHECK(push_code(couple) == ErrorCode::not_linked);
-    CHECK(end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks())) == ErrorCode::not_linked);
+    CHECK(end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::not_linked);
     CHECK_FALSE(unlinked.load());
     for (const std::uint32_t layer : {1U, 2U, 3U}) require_ok(open->ready(layer));
     require_ok(open->wait());
@@ -96,13 +87,13 @@ TEST_CASE("unlink: nothing more either way, what is open ends first; linked agai
     CHECK(code_of(couple.world[0].unlink(1)) == ErrorCode::not_linked);
     couple.world.link(0, 1);
     CHECK(push_code(couple) == ErrorCode::ok);
-    CHECK(end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks())) == ErrorCode::ok);
+    CHECK(end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::ok);
   }
 }
 
 TEST_CASE("unlink with a transfer that does not end: cancelled at the deadline") {
   Couple couple;
-  const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(), {.layered = true});
+  const auto open = couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here), {.layered = true});
   require_ok(open);
   require_ok(couple.world[0].unlink(1, std::chrono::milliseconds(50)));
   CHECK(code_of(open->wait(k_patience)) == ErrorCode::cancelled);
@@ -112,7 +103,7 @@ TEST_CASE("F126 roles: judged at once, on both sides; what is under way ends fir
   Couple couple;
   DataDist& sender = couple.world[0];
   DataDist& receiver = couple.world[1];
-  const auto open = sender.push(couple.from, couple.target_seen, two_blocks(), {.layered = true});
+  const auto open = sender.push(couple.from, couple.target_seen, two_blocks(k_here), {.layered = true});
   require_ok(open);
   require_ok(open->ready(0));
   while (open->progress().layers_done == 0) std::this_thread::yield();
@@ -123,16 +114,16 @@ TEST_CASE("F126 roles: judged at once, on both sides; what is under way ends fir
   for (const std::uint32_t layer : {1U, 2U, 3U}) require_ok(open->ready(layer));
   require_ok(open->wait());
   require_ok(receiver.switch_role(Role::prefill, k_patience));
-  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks())) == ErrorCode::wrong_role);
+  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::wrong_role);
   // The other way round works now.
-  CHECK(end_of(receiver.push(couple.to, couple.source_seen, two_blocks())) == ErrorCode::ok);
+  CHECK(end_of(receiver.push(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::ok);
   require_ok(receiver.switch_role(Role::decode, k_patience));
   CHECK(push_code(couple) == ErrorCode::ok);
-  CHECK(end_of(receiver.push(couple.to, couple.source_seen, two_blocks())) == ErrorCode::wrong_role);
-  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks())) == ErrorCode::ok);
+  CHECK(end_of(receiver.push(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::wrong_role);
+  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::ok);
   require_ok(sender.switch_role(Role::decode, k_patience));
   CHECK(push_code(couple) == ErrorCode::wrong_role);
-  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks())) == ErrorCode::wrong_role);
+  CHECK(end_of(receiver.pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::wrong_role);
   CHECK(code_of(sender.switch_role(static_cast<Role>(0))) == ErrorCode::invalid_argument);
   CHECK(code_of(sender.switch_role(static_cast<Role>(4))) == ErrorCode::invalid_argument);
 }
@@ -146,8 +137,8 @@ TEST_CASE("F126 role switches under traffic: each transfer is whole or refused, 
   for (int thread = 0; thread < 2; ++thread) {
     traffic.emplace_back([&, thread] {
       while (!over.load()) {
-        const auto moved = thread == 0 ? couple.world[0].push(couple.from, couple.target_seen, two_blocks())
-                                       : couple.world[1].pull(couple.to, couple.source_seen, two_blocks());
+        const auto moved = thread == 0 ? couple.world[0].push(couple.from, couple.target_seen, two_blocks(k_here))
+                                       : couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here));
         const ErrorCode code = end_of(moved);
         if (code == ErrorCode::ok) good += 1;
         if (code == ErrorCode::wrong_role) refused += 1;
@@ -183,7 +174,7 @@ TEST_CASE("P6 P9 a rank that comes again: its old caches are stale, the link is 
         std::this_thread::yield();
       }
       CHECK(couple.world[0].link_state(1) == LinkState::peer_lost);
-      const ErrorCode dead = end_of(couple.world[0].push(couple.from, old, two_blocks()));
+      const ErrorCode dead = end_of(couple.world[0].push(couple.from, old, two_blocks(k_here)));
       CHECK((dead == ErrorCode::stale || dead == ErrorCode::peer_lost || dead == ErrorCode::not_exchanged));
       auto again = Runtime::create(options_for(1, 2, couple.world.world().store_url(), links));
       require_ok(again);
@@ -193,7 +184,7 @@ TEST_CASE("P6 P9 a rank that comes again: its old caches are stale, the link is 
       TestCache target(couple.world.runtime(1), paged());
       const auto to = couple.world[1].register_cache(paged(), target.places());
       require_ok(to);
-      CHECK(code_of(couple.world[0].push(couple.from, old, two_blocks())) == ErrorCode::stale);
+      CHECK(code_of(couple.world[0].push(couple.from, old, two_blocks(k_here))) == ErrorCode::stale);
       const auto seen = couple.world[0].find(1, paged().key);
       require_ok(seen);
       couple.target_seen = *seen;

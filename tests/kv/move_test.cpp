@@ -12,8 +12,8 @@ using namespace hixl::kv::test;
 
 namespace {
 
-const std::vector<std::uint32_t> k_here{3, 9, 1, 14};
-const std::vector<std::uint32_t> k_there{0, 7, 15, 2};
+const std::vector<std::uint32_t> k_sent{3, 9, 1, 14};
+const std::vector<std::uint32_t> k_taken{0, 7, 15, 2};
 
 Slice blocks(const std::vector<std::uint32_t>& source, const std::vector<std::uint32_t>& target) {
   Slice slice;
@@ -28,10 +28,10 @@ TEST_CASE("F114 F118 F122 F123 blocks are pushed and pulled on every link; no by
   for (const auto& links : link_sets()) {
     CAPTURE(text(links));
     Couple couple(links);
-    const auto pushed = couple.world[0].push(couple.from, couple.target_seen, blocks(k_here, k_there));
+    const auto pushed = couple.world[0].push(couple.from, couple.target_seen, blocks(k_sent, k_taken));
     require_ok(pushed);
     require_ok(pushed->wait());
-    for (std::size_t i = 0; i < k_here.size(); ++i) CHECK(couple.same_block(k_here[i], k_there[i]));
+    for (std::size_t i = 0; i < k_sent.size(); ++i) CHECK(couple.same_block(k_sent[i], k_taken[i]));
     const std::uint64_t bytes = kv_bytes(couple.source.desc().layout, 64).value();
     CHECK(pushed->progress().bytes_done == bytes);
     CHECK(pushed->progress().bytes_total == bytes);
@@ -39,10 +39,10 @@ TEST_CASE("F114 F118 F122 F123 blocks are pushed and pulled on every link; no by
     CHECK(couple.target.canaries_live());
 
     const std::vector<std::uint32_t> back{5, 6, 8, 10};
-    const auto pulled = couple.world[1].pull(couple.to, couple.source_seen, blocks(k_here, back));
+    const auto pulled = couple.world[1].pull(couple.to, couple.source_seen, blocks(k_sent, back));
     require_ok(pulled);
     require_ok(pulled->wait());
-    for (std::size_t i = 0; i < k_here.size(); ++i) CHECK(couple.same_block(k_here[i], back[i]));
+    for (std::size_t i = 0; i < k_sent.size(); ++i) CHECK(couple.same_block(k_sent[i], back[i]));
     CHECK(couple.target.canaries_live());
     CHECK(couple.source.unchanged());
     for (const std::size_t rank : {0U, 1U}) {
@@ -133,7 +133,7 @@ TEST_CASE("F120 a callback, once, on the loop thread, with what was moved; the d
                         here.calls.notify_all();
                       },
                       &told};
-  const auto pushed = couple.world[0].push(couple.from, couple.target_seen, blocks(k_here, k_there), options);
+  const auto pushed = couple.world[0].push(couple.from, couple.target_seen, blocks(k_sent, k_taken), options);
   require_ok(pushed);
   told.calls.wait(0);
   require_ok(pushed->wait());
@@ -159,21 +159,21 @@ TEST_CASE("a cache registered after linking is found at once; an unregistered on
     const auto seen = world[0].find(1, desc.key);
     require_ok(seen);
     CHECK(seen->desc().blocks == desc.blocks);
-    CHECK(end_of(world[0].push(*from, *seen, blocks(k_here, k_there))) == ErrorCode::ok);
+    CHECK(end_of(world[0].push(*from, *seen, blocks(k_sent, k_taken))) == ErrorCode::ok);
     require_ok(world[1].unregister_cache(*to));
-    CHECK(end_of(world[0].push(*from, *seen, blocks(k_here, k_there))) == ErrorCode::cache_stale);
+    CHECK(end_of(world[0].push(*from, *seen, blocks(k_sent, k_taken))) == ErrorCode::cache_stale);
     CHECK(code_of(world[0].find(1, desc.key)) == ErrorCode::cache_unknown);
     // The same memory under the same name is another registration.
     target.load(make_memory(desc));
     const auto again = world[1].register_cache(desc, target.places());
     require_ok(again);
-    CHECK(end_of(world[0].push(*from, *seen, blocks(k_here, k_there))) == ErrorCode::cache_stale);
+    CHECK(end_of(world[0].push(*from, *seen, blocks(k_sent, k_taken))) == ErrorCode::cache_stale);
     CHECK(target.unchanged());
     const auto newer = world[0].find(1, desc.key);
     require_ok(newer);
     CHECK(newer->version() > seen->version());
-    CHECK(end_of(world[0].push(*from, *newer, blocks(k_here, k_there))) == ErrorCode::ok);
-    CHECK(end_of(world[0].push({.slot = from->slot, .version = from->version + 1}, *newer, blocks(k_here, k_there))) ==
+    CHECK(end_of(world[0].push(*from, *newer, blocks(k_sent, k_taken))) == ErrorCode::ok);
+    CHECK(end_of(world[0].push({.slot = from->slot, .version = from->version + 1}, *newer, blocks(k_sent, k_taken))) ==
           ErrorCode::cache_stale);
   }
 }
@@ -222,7 +222,7 @@ TEST_CASE("a rank may link with itself") {
   require_ok(to);
   const auto seen = world[0].find(0, desc.key);
   require_ok(seen);
-  CHECK(end_of(world[0].push(*from, *seen, blocks(k_here, k_there))) == ErrorCode::ok);
+  CHECK(end_of(world[0].push(*from, *seen, blocks(k_sent, k_taken))) == ErrorCode::ok);
   const std::size_t bytes = block_bytes(desc.layout).value();
   CHECK(std::memcmp(source.tensor(0) + 3 * bytes, target.tensor(0), bytes) == 0);
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// over 400 lines because every case uses the two talkers of this file.
-//
 // The simulated world itself: its streams keep the promises of event_port.hpp under every fault, its processes die and
 // pause as real ones do, and a seed gives one run.
 //
