@@ -59,8 +59,11 @@ struct Row {
 struct TwinOptions {
   std::string links = "roce";
   long lease_ms = 30'000;
-  std::size_t bytes = 0;                         ///< of a region; 0: room for the stream
-  std::vector<std::string> arguments{};          ///< of both rank programs, on top
+  std::size_t bytes = 0;                 ///< of a region; 0: room for the stream
+  std::vector<std::string> arguments{};  ///< of both rank programs, on top
+  /// Bytes a second of each rail, below what the emulated processors manage: one rail alone cannot keep up, so that
+  /// both have to carry, and a stream lasts longer than what is done to it.
+  std::string max_bandwidth = "8000000,8000000";
   std::vector<std::string> environment{};        ///< of both, on top
   std::vector<std::string> environment_of[2]{};  ///< of each, on top
   std::vector<std::string> prefix{};             ///< before the command of each: a program that starts it
@@ -161,7 +164,8 @@ class Twins {
     }
     words.insert(words.end(), options_.arguments.begin(), options_.arguments.end());
     std::vector<std::string> environment = {"HIXL_RANK=" + std::to_string(rank), "HIXL_WORLD_SIZE=2",
-                                            "HIXL_STORE=" + store_->url(), "HIXL_LINKS=" + options_.links};
+                                            "HIXL_STORE=" + store_->url(), "HIXL_LINKS=" + options_.links,
+                                            "HIXL_MAX_BANDWIDTH=" + options_.max_bandwidth};
     environment.insert(environment.end(), options_.environment.begin(), options_.environment.end());
     const auto& own = options_.environment_of[rank];
     environment.insert(environment.end(), own.begin(), own.end());
