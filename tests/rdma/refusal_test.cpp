@@ -81,7 +81,7 @@ TEST_CASE("no right to open the devices: a forced roce is refused with the file,
   require_tcp(twins);
 }
 
-TEST_CASE("ulimit -l 64: a forced roce is refused with the limit, and otherwise tcp carries") {
+TEST_CASE("P23 ulimit -l 64: a forced roce is refused with the limit, and otherwise tcp carries") {
   const std::string said = refused(k_limited, {}, {"--memlock-kib", "64"});
   CHECK_MESSAGE(has(said, "locked-memory"), said);
   CHECK_MESSAGE(has(said, "ulimit -l"), said);
