@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program of samples/articles and compares what it prints, in any order of ranks.
+"""Runs a sample and compares what its ranks print, in any order of lines.
 
-    articles_test.py HIXL_RUN PROGRAM RANKS LINE...    a {rank} or {peer} in LINE stands for each rank and its pair
+    lines_test.py HIXL_RUN PROGRAM RANKS LINE...    a {rank} or {peer} in LINE stands for each rank and its pair
 """
 
 import subprocess
