@@ -46,6 +46,7 @@ void HandTurn::end() noexcept {
 }
 
 void HandTurn::rest(const WaitLimit& limit) noexcept {
+  if (at_once_.load(std::memory_order_relaxed)) return;
   pollfd waited{poll_fd_.get(), POLLIN, 0};
   timespec left{};
   if (!limit.none()) left = limit.left();

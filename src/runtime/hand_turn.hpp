@@ -49,6 +49,8 @@ class HandTurn {
 
   void set_patience(Timeout patience) noexcept { patience_ = patience; }
   [[nodiscard]] Timeout patience() const noexcept { return patience_; }
+  /// From inside a turn: there is more to do at once, so nobody has to ask the descriptor.
+  void set_at_once(bool at_once) noexcept { at_once_.store(at_once, std::memory_order_relaxed); }
   /// How often it was turned.
   [[nodiscard]] std::uint64_t polls() const noexcept { return polls_.load(std::memory_order_relaxed); }
 
@@ -101,6 +103,7 @@ class HandTurn {
   std::atomic<std::thread::id> turner_{};  // who is inside a turn; acquire and release hand the loop over
   std::atomic<std::thread::id> driver_;    // who turned last
   std::atomic<std::uint64_t> polls_{0};
+  std::atomic<bool> at_once_{false};
 };
 
 }  // namespace hixl::runtime

@@ -106,13 +106,16 @@ std::size_t PolledDriver::turn() {
   bool more = true;
   for (int round = 0; more && round < k_rounds; ++round) {
     if (!stopped_) loop_->awake();
-    const std::uint64_t before = port_->handles().events();
-    // Before libuv's poll, so that this hands to the kernel what the turn armed; events may arm more, for the next one.
     more = !stopped_ && loop_->turn();
+    work += more ? 1 : 0;
+    // libuv's poll is a system call, which the loop does not need while it has work of its own.
+    if (more && round + 1 < k_rounds) continue;
+    const std::uint64_t before = port_->handles().events();
+    // Behind the loop's turn, so that it hands to the kernel what the turn armed; events may arm more for the next one.
     if (!stopped_) loop_->look_at_clock();
     uv_run(&uv_, UV_RUN_NOWAIT);
     const auto events = static_cast<std::size_t>(port_->handles().events() - before);
-    work += events + (more ? 1 : 0);
+    work += events;
     more = more || events > 0;
     if (drained_) return end_if_closed(work);
   }
@@ -144,6 +147,7 @@ Instant PolledDriver::next_due() {
 }
 
 void PolledDriver::set_descriptor(bool at_once) {
+  hand_->set_at_once(at_once);
   const Instant due = at_once ? Instant{} : next_due();
   if (due == timer_due_) return;  // nobody reads the timerfd: one that was due stays readable until it is set anew
   timer_due_ = due;
