@@ -218,6 +218,8 @@ bool to_remote(PyObject* value, const char* name, RemoteAddress& out) {
 
 Local::~Local() {
   if (view_.obj != nullptr) PyBuffer_Release(&view_);
+  if (region_ != nullptr) --body_of<RegionBody>(region_).views;
+  Py_XDECREF(region_);
   Py_XDECREF(keep_);
 }
 
@@ -226,14 +228,18 @@ Local::Local(Local&& other) noexcept
       size_(other.size_),
       unproven_(other.unproven_),
       keep_(std::exchange(other.keep_, nullptr)),
+      region_(std::exchange(other.region_, nullptr)),
       view_(std::exchange(other.view_, {})) {}
 
 bool Local::read_whole(PyObject* object, bool writable) {
   if (PyObject_TypeCheck(object, types().region)) {
-    const RegionBody& region = body_of<RegionBody>(object);
+    RegionBody& region = body_of<RegionBody>(object);
     if (!region.usable()) return false;
     data_ = region.region.data;
     size_ = region.region.size;
+    ++region.views;
+    Py_INCREF(object);
+    region_ = object;
     return true;
   }
   if (PyObject_CheckBuffer(object) != 0) {

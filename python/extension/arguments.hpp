@@ -66,7 +66,8 @@ template <std::size_t Count>
 [[nodiscard]] bool to_remote(PyObject* value, const char* name, RemoteAddress& out);
 
 /// Local memory of one call. What holds the buffer is let go with it: the library has copied by then, or the memory is
-/// registered, and what is registered is held until it is deregistered.
+/// registered, and what is registered is held until it is deregistered. A Region counts it as a view, so that its
+/// memory does not go meanwhile.
 class Local {
  public:
   Local() = default;
@@ -87,7 +88,8 @@ class Local {
   void* data_ = nullptr;
   std::uint64_t size_ = 0;
   bool unproven_ = false;
-  PyObject* keep_ = nullptr;  // what a tensor was lent by
+  PyObject* keep_ = nullptr;    // what a tensor was lent by
+  PyObject* region_ = nullptr;  // whose views count this
   Py_buffer view_{};
 };
 

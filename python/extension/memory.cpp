@@ -78,11 +78,9 @@ RegionBody* begin_closing(PyObject* self, PyObject* object) {
   if (!owns_region(self, object)) return nullptr;
   RegionBody& region = body_of<RegionBody>(object);
   if (!region.usable()) return nullptr;
-  if (region.closing || region.views > 0) {
+  if (region.views > 0) {
     PyErr_Format(PyExc_BufferError,
-                 region.closing ? "the region is being deregistered already"
-                                : "%zd views of the region (memoryview, numpy array, ...) are still there: drop them "
-                                  "first",
+                 "%zd views of the region (memoryview, numpy array, batch, ...) are still there: drop them first",
                  region.views);
     return nullptr;
   }

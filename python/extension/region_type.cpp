@@ -7,7 +7,7 @@
 namespace hixl::python {
 
 bool RegionBody::usable() const {
-  if (!closed) return true;
+  if (!closing && !closed) return true;
   ErrorDetail detail;
   detail.stage = Stage::local_check;
   detail.address = region.address();
@@ -35,10 +35,6 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   RegionBody& body = body_of<RegionBody>(self);
   view->obj = nullptr;
   if (!body.usable()) return -1;
-  if (body.closing) {
-    PyErr_SetString(PyExc_BufferError, "the region is being deregistered");
-    return -1;
-  }
   if (body.region.kind == MemoryKind::hbm) {
     PyErr_SetString(PyExc_BufferError, "device memory has no address that the CPU may use; see Runtime.copy_out()");
     return -1;
@@ -100,9 +96,8 @@ PyObject* part(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyO
       !to_u64(v[1], "size", size) || !body.usable()) {
     return nullptr;
   }
-  if (body.closing || offset > body.region.size || size > body.region.size - offset) {
-    PyErr_SetString(PyExc_ValueError,
-                    body.closing ? "the region is being deregistered" : "the part does not lie within the region");
+  if (offset > body.region.size || size > body.region.size - offset) {
+    PyErr_SetString(PyExc_ValueError, "the part does not lie within the region");
     return nullptr;
   }
   PyObject* made = construct<PartBody>(part_type, self, offset, size);

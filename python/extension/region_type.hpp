@@ -4,7 +4,8 @@
 //
 // Owner: the program. Its runtime holds what lies under it (a numpy array, a tensor) until deregister() has succeeded,
 // also when nobody holds the Region; and a memoryview of it holds the Region and the runtime, so that no view ever
-// looks at memory that is gone. deregister() is refused (BufferError) while there are views.
+// looks at memory that is gone. deregister() is refused (BufferError) while there are views; once it has begun, whoever
+// wants the memory is (STALE).
 #pragma once
 
 #include <hixl/memory.hpp>
@@ -17,9 +18,9 @@ struct RegionBody {
   Region region;
   PyObject* runtime = nullptr;  ///< owned
   Py_ssize_t views = 0;
-  bool closing = false;  ///< deregister() is under way, or has succeeded
-  bool closed = false;
-  /// False with STALE set: it has been deregistered.
+  bool closing = false;  ///< deregister() is under way: the memory may go at any moment
+  bool closed = false;   ///< it has succeeded
+  /// False with STALE set: it is being, or has been, deregistered.
   [[nodiscard]] bool usable() const;
 };
 

@@ -167,6 +167,31 @@ class Memory(PairTest):
         with self.assertRaises(hixl.Reconnect):
             memoryview(region)
 
+    def test_a_region_that_is_being_deregistered_is_stale(self):
+        from hixl import _core
+        region, bell = self.a.allocate(8192), _core.Doorbell()
+        self.a._deregister_async(bell, 1, region)  # from here on its pages may go at any moment
+        batch = hixl.Batch()
+        for call in (lambda: self.a.put(region, self.remote_b, 8), lambda: self.a.put_sync(region, self.remote_b, 8),
+                     lambda: self.a.get(region, self.remote_b, 8), lambda: batch.put(region, self.remote_b, 8),
+                     lambda: memoryview(region), lambda: region.part(0, 8), lambda: self.a.exchange(region, [1]),
+                     region.deregister):
+            self.raises("STALE", call)
+        self.a.quiet()
+        self.a._deregistered(region, True)
+        self.raises("STALE", self.a.put, region, self.remote_b, 8)
+
+    def test_a_batch_is_a_view_of_its_regions(self):
+        region = self.a.allocate(8192)
+        batch = hixl.Batch()
+        batch.put(region, self.remote_b, 8)
+        with self.assertRaisesRegex(BufferError, "1 views"):
+            region.deregister()
+        self.a.batch_sync(batch)
+        batch.clear()
+        self.a.put_sync(region, self.remote_b)  # a call is one while it lasts
+        region.deregister()
+
     def test_a_view_outlives_region_and_runtime(self):
         rank = hixl.Runtime()
         region = rank.allocate(4096)
