@@ -52,7 +52,7 @@ void sweep_orphans() {
 }
 
 void ring(Notice* notice) {
-  // Atomic for so few bytes; there is room, see k_notices_max.
+  // Atomic for so few bytes; there is room, see Bell::limit.
   while (::write(notice->bell->write_fd, &notice, sizeof notice) < 0 && errno == EINTR) {
   }
 }
@@ -68,6 +68,13 @@ PyObject* doorbell_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
   auto bell = std::make_shared<Bell>();
   bell->read_fd = ends[0];
   bell->write_fd = ends[1];
+  const int bytes = fcntl(bell->write_fd, F_GETPIPE_SZ);
+  if (bytes < 0) {
+    PyErr_SetFromErrno(PyExc_OSError);
+    close_bell(*bell);
+    return nullptr;
+  }
+  bell->limit = static_cast<std::size_t>(bytes - sysconf(_SC_PAGESIZE)) / sizeof(Notice*);
   bell->process = static_cast<long>(getpid());
   return construct<DoorbellBody>(type, std::move(bell));
 }
@@ -120,9 +127,9 @@ std::unique_ptr<Notice> open_notice(PyObject* doorbell, PyObject* ticket, PyObje
   }
   if (!to_u64(ticket, "ticket", number)) return nullptr;
   const std::shared_ptr<Bell>& bell = body_of<DoorbellBody>(doorbell).bell;
-  if (bell->open >= k_notices_max) {
+  if (bell->open >= bell->limit) {
     ErrorDetail detail;
-    detail.limit = k_notices_max;
+    detail.limit = bell->limit;
     raise(Error(ErrorCode::busy, detail));
     return nullptr;
   }

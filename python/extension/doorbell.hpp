@@ -4,7 +4,8 @@
 //
 // A Notice is made by the thread that posts, filled by the loop thread, and its address written to a pipe, whose other
 // end asyncio or the dispatcher thread watches. Owner: the Notice is the library's from the post to the pipe, then
-// Python's. The pipe cannot be full: at most k_notices_max notices of one doorbell are open, which the GIL counts.
+// Python's. The pipe cannot be full: at most as many notices of one doorbell are open as it has room for, which the GIL
+// counts.
 #pragma once
 
 #include <memory>
@@ -19,15 +20,15 @@
 
 namespace hixl::python {
 
-/// Half of what a pipe holds by default (64 KiB).
-inline constexpr std::size_t k_notices_max = 4096;
-
 /// The pipe. Lives until the doorbell is gone and no notice is open.
 struct Bell {
   int read_fd = -1;
   int write_fd = -1;
   std::size_t open = 0;  // under the GIL
-  long process = 0;      // a forked child leaves the parent's alone
+  /// Of `open`. 64 KiB as a rule, but a user with many pipes gets two pages (pipe(7), pipe-user-pages-soft). One page
+  /// less than the pipe has: what has been read of a page is free only with the rest of it.
+  std::size_t limit = 0;
+  long process = 0;  // a forked child leaves the parent's alone
 };
 
 struct Notice {

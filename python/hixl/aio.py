@@ -43,7 +43,7 @@ class Watcher:
 
     def _end(self, ticket, outcome):
         future = self._waiting.pop(ticket, None)
-        if future is not None and not future.done():
+        if future is not None:
             future.set_result(outcome)
 
     def _drain_queue(self):
@@ -60,18 +60,16 @@ class Watcher:
 
     async def outcome(self, ticket, cancel=None):
         """(outcome, None), or (outcome, CancelledError): a task that is cancelled meanwhile waits all the same."""
-        cancelled = None
-        while True:
-            future = self._waiting[ticket]
+        # One future, which nobody but _end() touches: what cancels the task cancels the shield.
+        future, cancelled = self._waiting[ticket], None
+        while not future.done():
             try:
-                return await future, cancelled
+                await asyncio.shield(future)
             except asyncio.CancelledError as error:
                 cancelled = error
-            if future.done() and not future.cancelled():  # it had ended in the same turn of the event loop
-                return future.result(), cancelled
-            self._waiting[ticket] = asyncio.get_running_loop().create_future()
-            if cancel is not None:
-                _cancel(asyncio.get_running_loop(), cancel)
+                if cancel is not None and not future.done():
+                    _cancel(asyncio.get_running_loop(), cancel)
+        return future.result(), cancelled
 
 
 def _cancel(loop, cancel):

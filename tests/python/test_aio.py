@@ -3,12 +3,52 @@
 
 import asyncio
 import gc
+import select
 import threading
 import unittest
 import warnings
 
 import hixl
-from support import PairTest, at_once, pattern
+from support import PairTest, at_once, pattern, run_program
+
+# As a user whose pipes have as many pages as the system lets him have: the next one is small.
+SMALL_PIPES = '''
+import fcntl, os, sys
+import hixl
+from hixl import _core
+F_SETPIPE_SZ, F_GETPIPE_SZ = 1031, 1032
+rank = hixl.Runtime()
+try:
+    os.setuid(100000 + os.getpid())  # nobody else's
+except OSError:
+    sys.exit(print("only root can become another user") or 77)
+pipes = []
+while len(pipes) < 128:
+    pipes.append(os.pipe())
+    if fcntl.fcntl(pipes[-1][0], F_GETPIPE_SZ) < 65536:
+        break
+    try:
+        fcntl.fcntl(pipes[-1][0], F_SETPIPE_SZ, 1 << 20)
+    except OSError:
+        pass
+bell = _core.Doorbell()
+size = fcntl.fcntl(bell.fileno(), F_GETPIPE_SZ)
+if size >= 65536:
+    sys.exit(print("this system has no limit of a user's pipes") or 77)
+begun = 0
+try:
+    while True:
+        rank._quiet_async(bell, begun)
+        begun += 1
+        rank.quiet()  # no more than a few are open at a time; they ring, and nobody looks
+except hixl.RetryLater as error:
+    assert error.detail.limit == begun, error
+assert 0 < begun * 8 <= size, begun
+rank.quiet()
+assert sorted(ticket for ticket, _ in bell.take()) == list(range(begun))
+rank._quiet_async(bell, begun)
+print("all have come")
+'''
 
 
 class Aio(PairTest):
@@ -110,6 +150,33 @@ class Aio(PairTest):
 
         self.run_async(story())
         self.pair.a.quiet()
+
+    def test_a_cancel_in_the_turn_of_the_end(self):
+        from hixl import aio
+
+        async def story(begin, queue):
+            task = asyncio.ensure_future(begin())
+            await asyncio.sleep(0)
+            select.select([getattr(aio.watcher(), queue)], [], [])  # the end is there, and has not been looked at
+            asyncio.get_running_loop().call_soon(task.cancel)  # before the event loop looks, in the same turn
+            for _ in range(8):
+                await asyncio.sleep(0)
+            self.assertTrue(task.done())
+            self.assertTrue(task.cancelled())
+
+        for begin, queue in ((lambda: self.a.aio.put(self.window_a, self.remote_b), "queue"),
+                             (lambda: self.a.aio.quiet(), "bell")):
+            loop = asyncio.new_event_loop()  # not asyncio.run(), which would wait for a task that hangs
+            try:
+                loop.run_until_complete(story(begin, queue))
+            finally:
+                loop.close()
+
+    def test_a_doorbell_has_room_for_what_is_open(self):
+        run = run_program(SMALL_PIPES)
+        if run.returncode == 77:
+            self.skipTest(run.stdout.strip())
+        self.assertEqual((run.returncode, run.stdout), (0, "all have come\n"), run.stderr)
 
     def test_event_loops_one_after_the_other(self):
         from hixl import aio
