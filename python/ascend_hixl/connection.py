@@ -7,7 +7,6 @@ import errno
 import json
 import socket
 import threading
-import time
 
 import hixl
 
@@ -17,40 +16,57 @@ CODES = {errno.ECONNREFUSED: "CONNECT_REFUSED", errno.EHOSTUNREACH: "NO_ROUTE", 
          errno.ETIMEDOUT: "CONNECT_TIMEOUT"}
 
 
-def dial(host, port, timeout_s):
+def dial(host, port, deadline):
     if not wire.is_number(port, 1, 65535):
         raise ValueError(f"port is {port!r}; it must be 1 ... 65535")
     try:
-        return socket.create_connection((host, port), timeout_s)
+        return dial_any(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
     except socket.gaierror as error:
         raise wire.fail("HOST_UNRESOLVED", f"{host}: {error.strerror}", stage=hixl.Stage.RESOLVE) from None
     except socket.timeout:
-        raise wire.fail("CONNECT_TIMEOUT", f"{host}:{port} did not answer in {timeout_s:g} s; check that the requester "
-                        "listens there and no firewall drops the port", stage=hixl.Stage.CONNECT) from None
+        raise wire.fail("CONNECT_TIMEOUT", f"{host}:{port} did not answer in time; check that the requester listens "
+                        "there and no firewall drops the port", stage=hixl.Stage.CONNECT) from None
     except OSError as error:
         raise wire.fail(CODES.get(error.errno, "OS_ERROR"), f"{host}:{port}: {error.strerror}",
                         stage=hixl.Stage.CONNECT, os_error=error.errno or 0, port=port) from None
 
 
+def dial_any(places, deadline):
+    """The first that answers. socket.create_connection() would give each of them the whole time."""
+    failed = None
+    for family, kind, protocol, _, address in places:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(wire.left(deadline))
+            sock.connect(address)
+            return sock
+        except OSError as error:
+            sock.close()
+            failed = error
+    raise failed
+
+
 class Connection:
-    def __init__(self, context, peer_ip, port, timeout_s):
+    def __init__(self, context, peer_ip, port, deadline):
         self._runtime = context.runtime
         self._lock = threading.Lock()
         self._broken = None
         self._rank = next(context._ranks)
         self._credit = self._staging = self._words = None
-        deadline = time.monotonic() + timeout_s
-        self._socket = dial(peer_ip, port, timeout_s)
+        self._socket = dial(peer_ip, port, deadline)
         try:
             self._credit = self._runtime.allocate(8, tag=wire.TAG_CREDIT)
             self._staging = self._runtime.allocate(wire.DEPTH * wire.SLOT_BYTES)
-            wire.send_line(self._socket, store=wire.seen_from_there(self._socket, context._store.url), rank=self._rank)
-            fields = wire.receive_line(self._socket)
+            wire.send_line(self._socket, deadline, store=wire.seen_from_there(self._socket, context._store.url),
+                           rank=self._rank)
+            fields = wire.receive_line(self._socket, deadline)
             if fields.get("error"):
                 raise wire.fail("HANDSHAKE_FAILED", f"the requester says: {fields['error']}",
                                 stage=hixl.Stage.HANDSHAKE)
-            left_s = max(0.0, deadline - time.monotonic())
-            of_tag = {one.tag: one for one in self._runtime.exchange(self._credit, [self._rank], left_s)[0].regions}
+            learned, = self._runtime.exchange(self._credit, [self._rank], wire.left(deadline))
+            of_tag = {one.tag: one for one in learned.regions}
+            if not {wire.TAG_RING, wire.TAG_CONTROL} <= set(of_tag):
+                raise wire.fail("HANDSHAKE_FAILED", "the requester has no ring", stage=hixl.Stage.HANDSHAKE)
             self._ring, self._control = of_tag[wire.TAG_RING], of_tag[wire.TAG_CONTROL]
         except socket.timeout:
             self.close()
@@ -82,7 +98,7 @@ class Connection:
                 return link["kind"]
         return None
 
-    def _room(self, size, timeout_s):
+    def _room(self, size, deadline):
         """Where `size` bytes fit, after waiting for the receiver to release what lies there."""
         start = self._head if self._head + size <= self._ring.length else 0
         while self._held:
@@ -93,7 +109,8 @@ class Connection:
                 break
             if len(self._held) < wire.DEPTH and not self._overlaps(start, size):
                 return start
-            self._runtime.wait_signal(self._credit, released + 1, compare=">=", timeout=timeout_s)
+            self._runtime.wait_signal(self._credit, released + 1, compare=">=",
+                                      timeout=wire.left(deadline))
         return start
 
     def _overlaps(self, start, size):
@@ -125,12 +142,14 @@ class Connection:
             raise wire.fail("OUT_OF_RANGE", f"offset {offset!r} and size {size!r} do not lie within the {whole} bytes")
         return memory.address + offset, size, region
 
-    def _send(self, local_buf, offset, size, metadata, timeout_s):
+    def _send(self, local_buf, offset, size, metadata, deadline):
         text = b"" if metadata is None else json.dumps(metadata).encode()
         if len(text) > wire.METADATA_MAX:
             raise wire.fail("LIMIT_REACHED", f"metadata of {len(text)} bytes; the limit is {wire.METADATA_MAX}",
                             limit=wire.METADATA_MAX)
-        with self._lock:
+        if not self._lock.acquire(timeout=wire.left(deadline)):
+            raise wire.fail("DEADLINE_EXCEEDED", "another thread waits for room on this connection")
+        try:
             self._reap()
             if self._broken is not None:
                 raise self._broken
@@ -140,8 +159,8 @@ class Connection:
                     raise wire.fail("LIMIT_REACHED", f"a message of {size} bytes; this requester's buffer_size and "
                                     f"max_connections leave {self._ring.length} to a connection",
                                     length=size, limit=self._ring.length)
-                start = self._room(size, timeout_s)
-                request = self._post(address, size, start, text, timeout_s)
+                start = self._room(size, deadline)
+                request = self._post(address, size, start, text, wire.left(deadline))
             except BaseException:
                 if region is not None:
                     region.deregister()
@@ -149,6 +168,8 @@ class Connection:
             sent = Sent(self, request, region)
             self._pending.append(sent)
             return sent
+        finally:
+            self._lock.release()
 
     def _post(self, address, size, start, text, timeout_s):
         number = self._sent + 1

@@ -104,7 +104,7 @@ class Context:
         self._must_be("responder", "connect")
         if (port is None) == (peer_port is None):
             raise TypeError("connect() takes port or peer_port, one of them")
-        conn = Connection(self, peer_ip, port if peer_port is None else peer_port, timeout_ms / 1e3)
+        conn = Connection(self, peer_ip, port if peer_port is None else peer_port, wire.deadline_of(timeout_ms))
         with self._lock:
             self._connections.append(conn)
         return conn
@@ -118,7 +118,7 @@ class Context:
             raise ValueError(f"flags is {flags!r}; it must be FLAG_SYNC or FLAG_ASYNC")
         if not isinstance(conn, Connection):
             raise TypeError(f"conn must be what connect() gave, not {type(conn).__name__}")
-        sent = conn._send(local_buf, offset, size, metadata, timeout_ms / 1e3)
+        sent = conn._send(local_buf, offset, size, metadata, wire.deadline_of(timeout_ms))
         if flags == hixl.FLAG_ASYNC:
             return sent
         sent.wait()

@@ -3,17 +3,29 @@
 GIL, until its next message is there; recv() takes from all of them."""
 
 import json
+import logging
 import queue
 import socket
 import threading
+import time
 
 import hixl
 
 from . import wire
 
-# How often a sleeping thread looks whether its connection has been closed.
+# How often a sleeping thread looks whether its connection has been closed, and whether room has to be given back.
 LOOK_S = 1.0
+# From the first byte to the last, however many there are.
 HANDSHAKE_S = 10.0
+# Handshakes at a time, each with a thread; who comes beyond them waits in the kernel's backlog.
+HANDSHAKES_MAX = 32
+# How long the listener lets others end something when it finds no descriptor or thread for a newcomer.
+PAUSE_S = 0.1
+# A host that has gone without a word is noticed after 10 + 3 * 5 s, and its part of the buffer is free again.
+KEEPALIVE = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
+
+log = logging.getLogger("hixl")
 
 
 class Listener:
@@ -21,7 +33,8 @@ class Listener:
         self._context = context
         self._messages = queue.Queue()
         self._lock = threading.Lock()
-        self._inlets, self._closed = set(), False
+        self._inlets, self._closed = set(), threading.Event()
+        self._handshakes = threading.Semaphore(HANDSHAKES_MAX)
         host = context._options["bind"]
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
@@ -51,35 +64,60 @@ class Listener:
 
     def _accept(self):
         while True:
+            self._handshakes.acquire()
+            sock = None
             try:
                 sock, _ = self._socket.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
+            except (OSError, RuntimeError):  # closed; or there is no descriptor or no thread now
+                if sock is not None:
+                    sock.close()
+                self._handshakes.release()
+                if self._closed.wait(PAUSE_S):
+                    return
 
     def _serve(self, sock):
         """One connection, from its first line to its end."""
         inlet = None
-        with sock:
-            try:
-                sock.settimeout(HANDSHAKE_S)
-                inlet = Inlet(self, wire.receive_line(sock), sock.getpeername()[0])
-                wire.send_line(sock)
-                inlet.meet()
-                sock.settimeout(None)
-                threading.Thread(target=inlet.watch, args=(self._messages,), daemon=True).start()
-                sock.recv(1)  # nothing comes: returns when the other side is gone
-            except (OSError, hixl.Error, ValueError) as error:
+        try:
+            with sock:
                 try:
-                    wire.send_line(sock, error=str(error))
-                except OSError:
-                    pass
-        if inlet is not None:
-            inlet.close()
+                    inlet = self._shake_hands(sock)
+                finally:
+                    self._handshakes.release()
+                if inlet is not None:
+                    sock.recv(1)  # nothing comes: returns when the other side is gone
+        except OSError:  # it has gone without a word
+            pass
+        finally:
+            if inlet is not None:
+                inlet.close()
+
+    def _shake_hands(self, sock):
+        """The Inlet, which is watched; or None, and the other side has been told why."""
+        deadline, inlet = time.monotonic() + HANDSHAKE_S, None
+        try:
+            for option in KEEPALIVE:
+                sock.setsockopt(*option)
+            inlet = Inlet(self, wire.receive_line(sock, deadline), sock.getpeername()[0], deadline)
+            wire.send_line(sock, deadline)
+            inlet.meet(deadline)
+            sock.settimeout(None)
+            threading.Thread(target=inlet.watch, args=(self._messages,), daemon=True).start()
+            return inlet
+        except Exception as error:  # whatever it is, it is this connection's alone
+            if inlet is not None:
+                inlet.close()
+            try:
+                wire.send_line(sock, deadline, error=str(error))
+            except OSError:
+                pass
+            return None
 
     def close(self):
         with self._lock:
-            self._closed, inlets = True, list(self._inlets)
+            self._closed.set()
+            inlets = list(self._inlets)
         try:
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         except OSError:
@@ -92,23 +130,28 @@ class Listener:
 class Inlet:
     """The ring of one connection, in a rank of its own in the responder's world."""
 
-    def __init__(self, listener, fields, peer_host):
+    def __init__(self, listener, fields, peer_host, deadline):
         context = listener._context
         store = fields.get("store")
         if not isinstance(store, str) or not wire.is_number(fields.get("rank"), 1, 65535):
             raise wire.fail("MALFORMED_FRAME", "no store, or no rank")
         if not store.startswith("tcp://") or wire.host_and_port(store)[0] != peer_host:
             raise wire.fail("WRONG_PEER", "the store is not at the host that connects")
+        # By one thread again and again: where Python collects its garbage a Received may be dropped.
+        self._listener, self._lock = listener, threading.RLock()
+        self._released, self._told, self._early, self._lingering = 0, 0, set(), []
+        self.runtime, self.closed = None, False
         with listener._lock:
-            if listener._closed or len(listener._inlets) >= context.max_connections:
+            if listener._closed.is_set() or len(listener._inlets) >= context.max_connections:
                 raise wire.fail("LIMIT_REACHED", f"max_connections is {context.max_connections}")
             listener._inlets.add(self)
-        self._listener, self._lock = listener, threading.Lock()
-        self._released, self._early, self._lingering, self.closed = 0, set(), [], False
-        self.runtime = None
         try:
-            self.runtime = hixl.Runtime(rank=fields["rank"], world_size=65536, store=store,
-                                        connect_timeout=HANDSHAKE_S, **context._options)
+            runtime = hixl.Runtime(rank=fields["rank"], world_size=65536, store=store,
+                                   connect_timeout=wire.left(deadline), **context._options)
+            with self._lock:
+                self.runtime = runtime
+                if self.closed:
+                    raise wire.fail("STOPPED", "the listener has been closed")
             share = context.buffer_size // context.max_connections // 4096 * 4096
             self.ring = self.runtime.allocate(share, tag=wire.TAG_RING, rights=hixl.Rights.WRITE, **context._memory)
             self.control = self.runtime.allocate(wire.DEPTH * wire.SLOT_BYTES, tag=wire.TAG_CONTROL)
@@ -116,60 +159,88 @@ class Inlet:
             self.close()
             raise
 
-    def meet(self):
+    def meet(self, deadline):
         """Tells the sender where the ring is, and learns where it wants to hear of releases."""
-        answer = self.runtime.exchange([self.ring, self.control], [0], HANDSHAKE_S)[0]
-        self._credit = answer.regions[0].at(0)
+        learned, = self.runtime.exchange([self.ring, self.control], [0], wire.left(deadline))
+        if not learned.regions:
+            raise wire.fail("HANDSHAKE_FAILED", "the responder has no word for releases")
+        self._credit = learned.regions[0].at(0)
 
     def watch(self, messages):
         number = 1
         while not self.closed:
-            slot = number % wire.DEPTH * wire.SLOT_BYTES
+            self.sweep()
             try:
-                self.runtime.wait_signal(self.control, number, offset=slot, timeout=LOOK_S)
+                self.runtime.wait_signal(self.control, number, offset=self._slot(number), timeout=LOOK_S)
+                messages.put(self._message(number))
+                number += 1
             except hixl.RetryLater:
                 continue
             except hixl.Error:
                 return  # stopped
-            here = memoryview(self.control)
-            start, size, length = wire.SLOT.unpack_from(here, slot + 8)
-            if start > self.ring.size or size > self.ring.size - start or length > wire.METADATA_MAX:
-                return  # nonsense: nothing more is believed
-            text = bytes(here[slot + 32:slot + 32 + length])
-            messages.put(Received(self, number, start, size, text))
-            number += 1
+            except (ValueError, RecursionError) as error:
+                log.warning("ascend_hixl: a connection is ended, since its message %d is nonsense: %s", number, error)
+                self.close()
+
+    @staticmethod
+    def _slot(number):
+        return number % wire.DEPTH * wire.SLOT_BYTES
+
+    def _message(self, number):
+        """What the sender wrote, of which nothing is believed: ValueError."""
+        here, slot = memoryview(self.control), self._slot(number)
+        start, size, length = wire.SLOT.unpack_from(here, slot + 8)
+        if start > self.ring.size or size > self.ring.size - start or length > wire.METADATA_MAX:
+            raise ValueError(f"{size} bytes at {start}, with {length} of metadata")
+        text = bytes(here[slot + 32:slot + 32 + length])
+        return Received(self, number, start, size, json.loads(text) if text else None)
 
     def release(self, number):
-        """Tells the sender how many have been released, in order."""
         with self._lock:
             self._early.add(number)
-            before = self._released
             while self._released + 1 in self._early:
                 self._released += 1
                 self._early.discard(self._released)
-            if self._released == before or self.closed:
-                return
-            try:
-                self.runtime.put_with_signal(b"", self._credit, self._credit, value=self._released)
-            except hixl.Error:
-                pass  # the sender is gone
+            self._tell()
+
+    def _tell(self):
+        """Adds to the sender's word what has been released, in order, since it was told: puts may overtake each other,
+        sums come out the same."""
+        count = self._released - self._told
+        if count == 0 or self.closed:
+            return
+        self._told += count
+        try:
+            self.runtime.put_with_signal(b"", self._credit, self._credit, value=count, op="add")
+        except hixl.RetryLater:  # no room: the next release, or watch(), tells it
+            self._told -= count
+        except hixl.Error:
+            pass  # the sender is gone
 
     def linger(self, part, number):
         """A message that was dropped while arrays over it live: its room goes back when they have gone."""
-        self._lingering.append((part, number))
+        with self._lock:
+            self._lingering.append((part, number))
 
     def sweep(self):
-        for entry in [entry for entry in self._lingering if entry[0].views == 0]:
-            self._lingering.remove(entry)
-            self.release(entry[1])
+        """What waits to be told, if it can be now."""
+        with self._lock:
+            lingering, self._lingering = self._lingering, []
+            for part, number in lingering:
+                if part.views > 0:
+                    self._lingering.append((part, number))
+                else:
+                    self.release(number)
+            self._tell()
 
     def close(self):
-        self.closed = True
+        with self._lock:
+            self.closed, runtime = True, self.runtime
         with self._listener._lock:
             self._listener._inlets.discard(self)
-        if self.runtime is not None:
+        if runtime is not None:
             try:
-                self.runtime.stop(1)
+                runtime.stop(1)
             except hixl.Error:
                 pass
 
@@ -178,10 +249,10 @@ class Received:
     """A message where it arrived. `view` is the memory itself: nothing is copied, and the sender does not write there
     until release(). Who drops a message releases it; who holds a view or an array over it keeps its room."""
 
-    def __init__(self, inlet, number, start, size, text):
+    def __init__(self, inlet, number, start, size, metadata):
         self._inlet, self._number, self._start, self.nbytes = inlet, number, start, size
         self._part = inlet.ring.part(start, size)
-        self.metadata = json.loads(text) if text else None
+        self.metadata = metadata
 
     def _held(self):
         if self._part is None:

@@ -8,10 +8,15 @@ whose device memory its cache lies. Its ring is memory for messages, and DEPTH s
     words 1-3   where in the ring, its bytes, bytes of its metadata
     from 32     metadata, JSON
 
-The responder's control region is one word: how many messages have been released, in order."""
+The responder's control region is one word: how many messages have been released, in order.
+
+It is no hixl Channel, in whose ring the heads of messages lie among the bytes, where the CPU reads them: here the bytes
+may lie in device memory, which it cannot read, so the heads and the metadata are in a region of their own."""
 
 import json
+import socket
 import struct
+import time
 
 import hixl
 
@@ -29,14 +34,29 @@ def fail(code, text, **detail):
     return hixl.Error(hixl.ErrorCode[code], f"{code}: {text}", hixl.ErrorDetail(**detail))
 
 
-def send_line(sock, **fields):
+def deadline_of(timeout_ms):
+    if not 0 <= timeout_ms < 2**31:
+        raise ValueError(f"timeout_ms is {timeout_ms!r}; it must be 0 ... 2**31 - 1")
+    return time.monotonic() + timeout_ms / 1e3
+
+
+def left(deadline):
+    """Seconds until then; never 0, which would mean to a socket that it does not wait, and that nothing is wrong."""
+    return max(0.001, deadline - time.monotonic())
+
+
+def send_line(sock, deadline, **fields):
+    sock.settimeout(left(deadline))
     sock.sendall(json.dumps({"hixl": VERSION, **fields}).encode() + b"\n")
 
 
-def receive_line(sock):
-    """The next line as a dict. MALFORMED_FRAME, VERSION_MISMATCH."""
+def receive_line(sock, deadline):
+    """The next line as a dict. MALFORMED_FRAME, VERSION_MISMATCH; socket.timeout, however the other side dribbles."""
     line = b""
     while not line.endswith(b"\n"):
+        if time.monotonic() >= deadline:
+            raise socket.timeout("the time is over")
+        sock.settimeout(left(deadline))
         more = sock.recv(LINE_MAX - len(line)) if len(line) < LINE_MAX else b""
         if not more:
             raise fail("HANDSHAKE_FAILED" if not line else "MALFORMED_FRAME", "the other side ended the handshake")
@@ -44,7 +64,7 @@ def receive_line(sock):
     try:
         fields = json.loads(line)
         version = fields["hixl"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         raise fail("MALFORMED_FRAME", "something else than ascend_hixl answers there") from None
     if version != VERSION:
         raise fail("VERSION_MISMATCH", f"the other side speaks version {version}, and this one {VERSION}")

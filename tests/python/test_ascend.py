@@ -2,15 +2,27 @@
 """Send and receive as in the article: order, views, release, back-pressure, the pool, and what goes wrong."""
 
 import gc
+import socket
 import threading
 import time
 import unittest
+from unittest import mock
 
 import ascend_hixl
 import hixl
 from support import at_once, needs_numpy, numpy, pattern
 
 SIZE = 1 << 20
+
+
+class Between:
+    """A runtime whose puts with a signal are made by a function of the test."""
+
+    def __init__(self, runtime, put_with_signal):
+        self._runtime, self.put_with_signal = runtime, put_with_signal
+
+    def __getattr__(self, name):
+        return getattr(self._runtime, name)
 
 
 class Ascend(unittest.TestCase):
@@ -31,6 +43,12 @@ class Ascend(unittest.TestCase):
         received = self.decode.recv(self.listener, timeout_ms=20000)
         self.assertIsNotNone(received)
         return received
+
+    def until(self, happened):
+        deadline = time.monotonic() + 20
+        while not happened():
+            self.assertLess(time.monotonic(), deadline)
+            self.decode.recv(self.listener, timeout_ms=5)
 
     def bytes_of(self, received):
         back = bytearray(received.nbytes)
@@ -132,15 +150,104 @@ class Ascend(unittest.TestCase):
         with self.assertRaisesRegex(hixl.Reconnect, "max_connections is 4"):
             self.connect()
         conns.pop().close()
-        deadline = time.monotonic() + 20
-        while self.listener.connections == 4:  # the requester has to notice
-            self.assertLess(time.monotonic(), deadline)
-            self.decode.recv(self.listener, timeout_ms=5)
+        self.until(lambda: self.listener.connections == 3)  # the requester has to notice
         self.connect()
 
+    def test_a_requester_that_accepts_and_dribbles(self):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ended = threading.Event()
+
+            def dribble():
+                sock, _ = server.accept()
+                with sock:
+                    while not ended.wait(0.005):  # well within the time of one read
+                        sock.sendall(b" ")
+
+            thread = threading.Thread(target=dribble)
+            thread.start()
+            try:
+                with self.assertRaises(hixl.RetryLater) as caught:
+                    self.prefill.connect("127.0.0.1", server.getsockname()[1], timeout_ms=100)
+                self.assertEqual(caught.exception.code.name, "CONNECT_TIMEOUT")
+                self.assertEqual(caught.exception.detail.stage, hixl.Stage.HANDSHAKE)
+            finally:
+                ended.set()
+                thread.join()
+
+    def test_a_send_that_waits_for_another_one_has_its_own_time(self):
+        conn = self.connect()
+        with conn._lock:  # as a thread does that waits for room
+            with self.assertRaises(hixl.RetryLater) as caught:
+                self.prefill.send(conn, b"x", timeout_ms=10)
+        self.assertEqual(caught.exception.code.name, "DEADLINE_EXCEEDED")
+        for wrong in (-1, 2**31, float("nan")):
+            with self.assertRaises(ValueError):
+                self.prefill.send(conn, b"x", timeout_ms=wrong)
+
+    def test_no_more_handshakes_at_a_time_than_there_may_be(self):
+        with mock.patch.object(ascend_hixl.listener, "HANDSHAKES_MAX", 2):
+            listener = self.decode.listen(port=0)
+        silent = [socket.create_connection(("127.0.0.1", listener.port), 10) for _ in range(2)]
+        try:
+            with self.assertRaises(hixl.RetryLater):  # nobody has a thread for it
+                self.prefill.connect("127.0.0.1", listener.port, timeout_ms=100)
+        finally:
+            for sock in silent:
+                sock.close()
+        self.prefill.send(self.prefill.connect("127.0.0.1", listener.port, timeout_ms=20000), b"served")
+        self.assertEqual(self.bytes_of(self.decode.recv(listener, timeout_ms=20000)), b"served")
+
+    def test_nonsense_in_a_ring_ends_its_connection_alone(self):
+        for text in (b"{", b"[" * 900, b"\xff"):
+            conn = self.connect()
+            with self.assertLogs("hixl", "WARNING"):
+                with conn._lock:
+                    conn._post(0, 0, 0, text, 5).wait()
+                self.until(lambda: self.listener.connections == 0)
+        self.prefill.send(self.connect(), b"others are served")
+        self.receive().release()
+
+    def test_releases_that_find_no_room_are_told_later(self):
+        with mock.patch.object(ascend_hixl.listener, "LOOK_S", 0.01):
+            conn = self.connect()
+            inlet, = self.listener._inlets
+            runtime, refusals = inlet.runtime, [hixl.Error(hixl.ErrorCode.BUSY) for _ in range(3)]
+
+            def put(*arguments, **options):
+                if refusals:
+                    raise refusals.pop()
+                return runtime.put_with_signal(*arguments, **options)
+
+            inlet.runtime = Between(runtime, put)
+            half = conn.message_max // 2
+            for _ in range(2):
+                self.prefill.send(conn, self.prefill.buffer, size=half)
+            for _ in range(2):
+                self.receive().release()
+            for _ in range(2):  # wait for the whole ring
+                self.prefill.send(conn, self.prefill.buffer, size=half, timeout_ms=20000)
+        self.assertEqual(refusals, [])
+
+    def test_releases_may_overtake_each_other(self):
+        conn = self.connect()
+        inlet, = self.listener._inlets
+        half = conn.message_max // 2
+        for _ in range(2):
+            self.prefill.send(conn, self.prefill.buffer, size=half)
+        runtime, told = inlet.runtime, []
+        inlet.runtime = Between(runtime, lambda *arguments, **options: told.append((arguments, options)))
+        for _ in range(2):
+            self.receive().release()
+        self.assertEqual(len(told), 2)
+        for arguments, options in reversed(told):
+            runtime.put_with_signal(*arguments, **options).wait()
+        inlet.runtime = runtime
+        for _ in range(2):
+            self.prefill.send(conn, self.prefill.buffer, size=half, timeout_ms=20000)
+
     def test_something_else_connects(self):
-        import socket
         for line in (b"GET / HTTP/1.1\r\n", b'{"hixl": 99}\n', b'{"hixl": 1, "rank": 5}\n', b"x" * 5000 + b"\n",
+                     b"[" * 4000 + b"\n",
                      b'{"hixl": 1, "rank": 5, "store": "tcp://10.255.255.1:5"}\n', b"[]\n"):
             with socket.create_connection(("127.0.0.1", self.listener.port), 10) as sock:
                 sock.sendall(line)
@@ -236,10 +343,10 @@ class HostMemory(Ascend):
                 self.assertEqual(bytes(data.view), b"made again")
 
 
-@needs_numpy
 class DeviceMemory(Ascend):
     buffer_type = "hbm"
 
+    @needs_numpy
     def test_the_articles_validation(self):
         import ascend_rt
         conn = self.connect()
