@@ -4,7 +4,7 @@
 
 own: under an interpreter of the version that runs this. others: under one of each other version from 3.9 to 3.13 that
 is found here, by the same binary; versions that are not found are named. Of two of one version the one with numpy is
-taken."""
+taken. runner.py is what each of them runs."""
 
 import glob
 import os
@@ -46,29 +46,27 @@ def interpreters():
 def run(path, extension, tests):
     package = os.path.dirname(os.path.dirname(os.path.abspath(extension)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([package, HERE]), "PYTHONDONTWRITEBYTECODE": "1"}
-    chosen = tests or ["discover", "-s", HERE, "-t", HERE]
-    return subprocess.run([path, "-X", "faulthandler", "-m", "unittest", *chosen], env=environment, cwd=HERE,
-                          timeout=TIMEOUT_S, check=False).returncode
+    return subprocess.run([path, "-X", "faulthandler", os.path.join(HERE, "runner.py"), *tests], env=environment,
+                          cwd=HERE, timeout=TIMEOUT_S, check=False).returncode
 
 
 def main():
     who, extension, *tests = sys.argv[1:]
     own = sys.version_info[:2]
     found = interpreters()
+    found.setdefault(own, sys.executable)
+    wanted = [own] if who == "own" else [version for version in VERSIONS if version != own]
     failed = []
-    for version in VERSIONS:
+    for version in wanted:
         name = "CPython " + ".".join(map(str, version))
-        if (version == own) != (who == "own"):
-            continue
         if version not in found:
-            print(f"skipped: {name} is not here", flush=True)
-            continue
-        print(f"{name}: {found[version]}", flush=True)
-        if run(found[version], extension, tests) != 0:
+            print(f"skipped: {name}: it is not here", flush=True)
+        elif run(found[version], extension, tests) != 0:
             failed.append(name)
     if failed:
         sys.exit("failed under " + ", ".join(failed))
-    if not set(found) - {own} and who == "others":
+    if not set(wanted) & set(found):
+        print("no interpreter of another version is here")
         sys.exit(77)  # how Meson knows that a test was skipped
 
 

@@ -79,9 +79,8 @@ def main():
         for version, interpreter in sorted(versions.items()):
             if version == sys.version_info[:2]:
                 interpreter = python
-            said = must(interpreter, "-B", "-X", "faulthandler", "-m", "unittest", *TESTS, cwd=HERE,
-                        env={**environment, "PYTHONPATH": os.pathsep.join([os.path.dirname(place), HERE])})
-            print("CPython {}.{}:".format(*version), said.strip().splitlines()[-1], flush=True)
+            print(must(interpreter, "-B", "-X", "faulthandler", os.path.join(HERE, "runner.py"), *TESTS, cwd=HERE,
+                       env={**environment, "PYTHONPATH": os.pathsep.join([os.path.dirname(place), HERE])}), flush=True)
 
 
 if __name__ == "__main__":
