@@ -118,7 +118,7 @@ class BadInput(PairTest):
         self.refused(TypeError, hixl.wait_all, 5)
 
     def test_at_random(self):
-        """Any call with any of these gives a value or a typed exception, and the pair still works."""
+        """P68: any call with any of these gives a value or a typed exception, and the pair still works."""
         seed = int(os.environ.get("HIXL_TEST_SEED", "0")) or random.randrange(2**32)
         print(f"HIXL_TEST_SEED={seed}", end=" ", flush=True)
         chance = random.Random(seed)

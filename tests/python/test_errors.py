@@ -10,6 +10,7 @@ from hixl import errors
 
 class Errors(unittest.TestCase):
     def test_every_code_makes_the_class_of_its_kind(self):
+        """P68: whatever the library answers is an exception that says what to do."""
         self.assertGreater(len(hixl.ErrorCode), 50)
         for code in hixl.ErrorCode:
             if code is hixl.ErrorCode.OK:

@@ -13,6 +13,7 @@ from support import Pair, PairTest, at_once
 
 class Waiting(PairTest):
     def test_a_request_gives_the_same_answer_for_ever(self):
+        """P43: whoever asks, a deadline that is over is DEADLINE_EXCEEDED, and no other failure."""
         request = self.a.put(self.window_a, self.remote_b)
         request.wait()
         for _ in range(3):
@@ -118,6 +119,7 @@ class Waiting(PairTest):
         self.assertEqual(results, [b"from a callback"])
 
     def test_a_refused_post_calls_nobody(self):
+        """P44: a post gives a Request or raises; no number stands for a failure."""
         from hixl import dispatch
         called = []
         self.raises("NOT_REGISTERED", self.a.put, bytearray(1000), self.remote_b, callback=called.append)
@@ -162,6 +164,19 @@ class Waiting(PairTest):
             self.a.put(self.window_a, self.remote_b, queue=queue)
             del queue
         self.a.quiet()
+
+    def test_handles_that_are_dropped_give_their_slots_back(self):
+        """P49: a Request that nobody keeps frees its slot when its operation ends, with nobody asking."""
+        pair = Pair(size=1 << 16, requests_max=8)
+        try:
+            for late in (None, 0):  # those that succeed, and those that fail
+                for _ in range(20):
+                    for _ in range(4):
+                        pair.a.put(pair.window_a, pair.remote_b, timeout=late)
+                    pair.a.quiet()
+            self.assertEqual(pair.a.outstanding(), [])
+        finally:
+            pair.stop()
 
     def test_a_batch_path_allocates_nothing(self):
         batch = hixl.Batch()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks docs/track-record.md: every scenario that it calls covered stands, by its number, in the name of a test case
-of each file that is named beside it, and every command names a test of that folder. Exit code 1 if anything is wrong.
+of each file that is named beside it (of a Python test: in its first docstring line, which is what unittest shows), and
+every command names a test of that folder. Exit code 1 if anything is wrong.
 
     track_record.py [--root DIR]
     track_record.py --self-test
@@ -15,6 +16,7 @@ import sys
 DOCUMENT = "docs/track-record.md"
 COLUMNS = 6
 CASE = re.compile(r'\b(?:TEST_CASE|DOCTEST_TEST_CASE)\w*\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
+PYTHON_CASE = re.compile(r'\n    def test_\w+\(self\):\n        """(.*)')
 
 
 def rows_of(text):
@@ -46,7 +48,7 @@ def faults_of(text, read):
         builds = ""
         for path in files:
             source = read(path)
-            titles = CASE.findall(source or "")
+            titles = (PYTHON_CASE if path.endswith(".py") else CASE).findall(source or "")
             if not any(re.search(rf"\b{name}\b", title) for title in titles):
                 yield f"{DOCUMENT}:{number}: no test case of {path} has {name} in its name"
             builds += read(os.path.join(os.path.dirname(path), "meson.build")) or ""
@@ -59,10 +61,15 @@ def faults_of(text, read):
 
 
 def self_test():
-    good = "| S1 | [a#1](u) | what | `t/a_test.cpp` | `api_a` | holds |\n| P2 | b | | | | not yet |"
-    tree = {"t/a_test.cpp": 'TEST_CASE(\n    "x "\n    "S1 y") {', "t/meson.build": "'a': files('a_test.cpp')"}
+    good = ("| S1 | [a#1](u) | what | `t/a_test.cpp` | `api_a` | holds |\n| P2 | b | | | | not yet |\n"
+            "| P4 | c | what | `p/test_b.py` | `python_own` | holds |")
+    tree = {"t/a_test.cpp": 'TEST_CASE(\n    "x "\n    "S1 y") {', "t/meson.build": "'a': files('a_test.cpp')",
+            "p/test_b.py": 'class B:\n    def test_b(self):\n        \"\"\"P4: y\n        P5\"\"\"\n        P6',
+            "p/meson.build": "foreach who : ['own']"}
     bad = [
         good.replace("S1", "S3"),
+        good.replace("P4", "P5"),
+        good.replace("P4", "P6"),
         good.replace("a_test", "b_test"),
         good.replace("api_a", "api_b"),
         good.replace("`api_a`", ""),
