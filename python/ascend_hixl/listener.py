@@ -1,30 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Listener: the receiving side. A thread answers those who connect, and one for each connection sleeps, without the
-GIL, until its next message is there; recv() takes from all of them."""
+"""Listener: the receiving side. A door lets in those who connect, and a thread for each sleeps, without the GIL, until
+its next message is there; recv() takes from all of them."""
 
 import json
 import logging
 import queue
-import socket
 import threading
-import time
 
 import hixl
 
 from . import wire
+from .door import Door
 
 # How often a sleeping thread looks whether its connection has been closed, and whether room has to be given back.
 LOOK_S = 1.0
-# From the first byte to the last, however many there are.
-HANDSHAKE_S = 10.0
-# Handshakes at a time, each with a thread; who comes beyond them waits in the kernel's backlog.
-HANDSHAKES_MAX = 32
-# How long the listener lets others end something when it finds no descriptor or thread for a newcomer.
-PAUSE_S = 0.1
-# A host that has gone without a word is noticed after 10 + 3 * 5 s, and its part of the buffer is free again.
-KEEPALIVE = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
-             (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
-
 log = logging.getLogger("hixl")
 
 
@@ -33,23 +22,9 @@ class Listener:
         self._context = context
         self._messages = queue.Queue()
         self._lock = threading.Lock()
-        self._inlets, self._closed = set(), threading.Event()
-        self._handshakes = threading.Semaphore(HANDSHAKES_MAX)
-        host = context._options["bind"]
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))
-            self._socket.listen(128)
-        except (OSError, OverflowError) as error:
-            self._socket.close()
-            if isinstance(error, OverflowError):
-                raise ValueError(f"port is {port}; it must be 0 ... 65535") from None
-            code = "ADDRESS_IN_USE" if error.errno == 98 else "OS_ERROR"
-            raise wire.fail(code, f"{host}:{port}: {error.strerror}", os_error=error.errno or 0, port=port) from None
-        self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name=f"ascend-hixl-{self.port}", daemon=True).start()
+        self._inlets, self._closed = set(), False
+        self._door = Door(context._options["bind"], port, self._enter)
+        self.port = self._door.port
 
     def recv(self, timeout_s):
         try:
@@ -62,67 +37,21 @@ class Listener:
         """How many responders are connected."""
         return len(self._inlets)
 
-    def _accept(self):
-        while True:
-            self._handshakes.acquire()
-            sock = None
-            try:
-                sock, _ = self._socket.accept()
-                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-            except (OSError, RuntimeError):  # closed; or there is no descriptor or no thread now
-                if sock is not None:
-                    sock.close()
-                self._handshakes.release()
-                if self._closed.wait(PAUSE_S):
-                    return
-
-    def _serve(self, sock):
-        """One connection, from its first line to its end."""
-        inlet = None
+    def _enter(self, sock, deadline):
+        inlet = Inlet(self, wire.receive_line(sock, deadline), sock.getpeername()[0], deadline)
         try:
-            with sock:
-                try:
-                    inlet = self._shake_hands(sock)
-                finally:
-                    self._handshakes.release()
-                if inlet is not None:
-                    sock.recv(1)  # nothing comes: returns when the other side is gone
-        except OSError:  # it has gone without a word
-            pass
-        finally:
-            if inlet is not None:
-                inlet.close()
-
-    def _shake_hands(self, sock):
-        """The Inlet, which is watched; or None, and the other side has been told why."""
-        deadline, inlet = time.monotonic() + HANDSHAKE_S, None
-        try:
-            for option in KEEPALIVE:
-                sock.setsockopt(*option)
-            inlet = Inlet(self, wire.receive_line(sock, deadline), sock.getpeername()[0], deadline)
             wire.send_line(sock, deadline)
             inlet.meet(deadline)
-            sock.settimeout(None)
             threading.Thread(target=inlet.watch, args=(self._messages,), daemon=True).start()
-            return inlet
-        except Exception as error:  # whatever it is, it is this connection's alone
-            if inlet is not None:
-                inlet.close()
-            try:
-                wire.send_line(sock, deadline, error=str(error))
-            except OSError:
-                pass
-            return None
+        except BaseException:
+            inlet.close()
+            raise
+        return inlet
 
     def close(self):
         with self._lock:
-            self._closed.set()
-            inlets = list(self._inlets)
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        except OSError:
-            pass
-        self._socket.close()
+            self._closed, inlets = True, list(self._inlets)
+        self._door.close()
         for inlet in inlets:
             inlet.close()
 
@@ -142,7 +71,7 @@ class Inlet:
         self._released, self._told, self._early, self._lingering = 0, 0, set(), []
         self.runtime, self.closed = None, False
         with listener._lock:
-            if listener._closed.is_set() or len(listener._inlets) >= context.max_connections:
+            if listener._closed or len(listener._inlets) >= context.max_connections:
                 raise wire.fail("LIMIT_REACHED", f"max_connections is {context.max_connections}")
             listener._inlets.add(self)
         try:

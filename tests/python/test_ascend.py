@@ -185,7 +185,7 @@ class Ascend(unittest.TestCase):
                 self.prefill.send(conn, b"x", timeout_ms=wrong)
 
     def test_no_more_handshakes_at_a_time_than_there_may_be(self):
-        with mock.patch.object(ascend_hixl.listener, "HANDSHAKES_MAX", 2):
+        with mock.patch.object(ascend_hixl.door, "HANDSHAKES_MAX", 2):
             listener = self.decode.listen(port=0)
         silent = [socket.create_connection(("127.0.0.1", listener.port), 10) for _ in range(2)]
         try:
