@@ -84,7 +84,7 @@ int fill(PyObject* module) {
   const bool good = first_interpreter() && add_queue_types(module) && add_remote_types(module) &&
                     add_region_type(module) && add_request_type(module) && add_batch_type(module) &&
                     add_doorbell_type(module) && add_group_type(module) && add_store_type(module) &&
-                    add_runtime_type(module);
+                    add_runtime_type(module) && add_kv_types(module);
   return good ? 0 : -1;
 }
 

@@ -45,6 +45,7 @@ struct Hooks {
 [[nodiscard]] bool add_doorbell_type(PyObject* module);
 [[nodiscard]] bool add_group_type(PyObject* module);
 [[nodiscard]] bool add_store_type(PyObject* module);
+[[nodiscard]] bool add_kv_types(PyObject* module);
 /// Makes a type from its spec, keeps it in `out` and shows it as `name`.
 /// tp_new of types that only the library makes objects of: TypeError. Without it, object's would leave the body unmade.
 PyObject* refuse_new(PyTypeObject* type, PyObject* arguments, PyObject* keywords);

@@ -14,7 +14,7 @@ from .dispatch import callback_errors
 from .errors import Cancelled, Error, ErrorDetail, FixCall, GiveUp, OutcomeUnknown, Reconnect, RetryLater
 from .runtime import PeerAddresses, Runtime, Store, options_from_environment
 from .words import ErrorCode, ErrorKind, LinkKind, MemoryKind, Rights, Stage
-from . import aio
+from . import aio, kv
 
 Request.__await__ = aio._await_request
 
@@ -25,4 +25,5 @@ FLAG_ASYNC = 1
 __all__ = ["Batch", "Cancelled", "Completion", "CompletionQueue", "Error", "ErrorCode", "ErrorDetail", "ErrorKind",
            "FLAG_ASYNC", "FLAG_SYNC", "FixCall", "GiveUp", "Group", "LinkKind", "MemoryKind", "OutcomeUnknown",
            "PeerAddresses", "Reconnect", "Region", "RemoteAddress", "RemoteRegion", "Request", "RetryLater", "Rights",
-           "Runtime", "Stage", "Store", "aio", "callback_errors", "options_from_environment", "wait_all", "wait_any"]
+           "Runtime", "Stage", "Store", "aio", "callback_errors", "kv",
+           "options_from_environment", "wait_all", "wait_any"]
