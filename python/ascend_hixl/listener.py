@@ -38,7 +38,7 @@ class Listener:
         return len(self._inlets)
 
     def _enter(self, sock, deadline):
-        inlet = Inlet(self, wire.receive_line(sock, deadline), sock.getpeername()[0], deadline)
+        inlet = Inlet(self, *wire.world_offered(wire.receive_line(sock, deadline), sock), deadline)
         try:
             wire.send_line(sock, deadline)
             inlet.meet(deadline)
@@ -59,13 +59,8 @@ class Listener:
 class Inlet:
     """The ring of one connection, in a rank of its own in the responder's world."""
 
-    def __init__(self, listener, fields, peer_host, deadline):
+    def __init__(self, listener, store, rank, deadline):
         context = listener._context
-        store = fields.get("store")
-        if not isinstance(store, str) or not wire.is_number(fields.get("rank"), 1, 65535):
-            raise wire.fail("MALFORMED_FRAME", "no store, or no rank")
-        if not store.startswith("tcp://") or wire.host_and_port(store)[0] != peer_host:
-            raise wire.fail("WRONG_PEER", "the store is not at the host that connects")
         # By one thread again and again: where Python collects its garbage a Received may be dropped.
         self._listener, self._lock = listener, threading.RLock()
         self._released, self._told, self._early, self._lingering = 0, 0, set(), []
@@ -75,7 +70,7 @@ class Inlet:
                 raise wire.fail("LIMIT_REACHED", f"max_connections is {context.max_connections}")
             listener._inlets.add(self)
         try:
-            runtime = hixl.Runtime(rank=fields["rank"], world_size=65536, store=store,
+            runtime = hixl.Runtime(rank=rank, world_size=65536, store=store,
                                    connect_timeout=wire.left(deadline), **context._options)
             with self._lock:
                 self.runtime = runtime

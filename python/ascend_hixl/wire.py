@@ -57,7 +57,7 @@ def receive_line(sock, deadline):
         if time.monotonic() >= deadline:
             raise socket.timeout("the time is over")
         sock.settimeout(left(deadline))
-        more = sock.recv(LINE_MAX - len(line)) if len(line) < LINE_MAX else b""
+        more = sock.recv(1) if len(line) < LINE_MAX else b""  # nothing of what follows the line
         if not more:
             raise fail("HANDSHAKE_FAILED" if not line else "MALFORMED_FRAME", "the other side ended the handshake")
         line += more
@@ -69,6 +69,16 @@ def receive_line(sock, deadline):
     if version != VERSION:
         raise fail("VERSION_MISMATCH", f"the other side speaks version {version}, and this one {VERSION}")
     return fields
+
+
+def world_offered(fields, sock):
+    """(store, rank) that who connects asks us to be. MALFORMED_FRAME; WRONG_PEER: the store is not at its host."""
+    store, rank = fields.get("store"), fields.get("rank")
+    if not isinstance(store, str) or not is_number(rank, 1, 65535):
+        raise fail("MALFORMED_FRAME", "no store, or no rank")
+    if not store.startswith("tcp://") or host_and_port(store)[0] != sock.getpeername()[0]:
+        raise fail("WRONG_PEER", "the store is not at the host that connects")
+    return store, rank
 
 
 def host_and_port(url):
