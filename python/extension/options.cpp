@@ -149,26 +149,65 @@ PyObject* show_degrade(const RuntimeOptions& options) {
                                                                                : 2]);
 }
 
+constexpr const char* k_visibility[] = {"read", "ack"};
+
+constexpr auto retry_count = [](auto& o) -> auto& { return o.retry.count; };
+constexpr auto retry_pause = [](auto& o) -> auto& { return o.retry.pause; };
+constexpr auto retry_pause_max = [](auto& o) -> auto& { return o.retry.pause_max; };
+constexpr auto rdma_devices = [](auto& o) -> auto& { return o.rdma.devices; };
+constexpr auto rdma_traffic_class = [](auto& o) -> auto& { return o.rdma.traffic_class; };
+constexpr auto rdma_service_level = [](auto& o) -> auto& { return o.rdma.service_level; };
+constexpr auto rdma_timeout = [](auto& o) -> auto& { return o.rdma.timeout; };
+constexpr auto rdma_retry = [](auto& o) -> auto& { return o.rdma.retry; };
+constexpr auto rdma_rnr_retry = [](auto& o) -> auto& { return o.rdma.rnr_retry; };
+constexpr auto rdma_visibility = [](auto& o) -> auto& { return o.rdma.visibility; };
+constexpr auto rdma_threads = [](auto& o) -> auto& { return o.rdma.threads; };
+
 using O = RuntimeOptions;
 constexpr Option k_options[] = {
-    number<&O::rank>("rank"), number<&O::world_size>("world_size"), text<&O::store>("store"),
-    flag<&O::host_store>("host_store"), text<&O::job>("job"), text<&O::bind>("bind"), text<&O::advertise>("advertise"),
+    number<&O::rank>("rank"),
+    number<&O::world_size>("world_size"),
+    text<&O::store>("store"),
+    flag<&O::host_store>("host_store"),
+    text<&O::job>("job"),
+    text<&O::bind>("bind"),
+    text<&O::advertise>("advertise"),
     flag<&O::insecure>("insecure"),
     {"links", [](PyObject* v, const char*, O& o) { return to_link_kinds(v, o.links); }, show_links},
-    number<&O::tcp_links>("tcp_links"), choice<&O::pooling, k_pooling>("pooling"),
-    {"max_bandwidth", read_bandwidth, show_bandwidth}, number<&O::tx_depth>("tx_depth"),
-    number<&O::rx_depth>("rx_depth"), number<&O::max_inline>("max_inline"), number<&O::chunk_bytes>("chunk_bytes"),
-    choice<&O::payload_check, k_check>("payload_check"), seconds<&O::stall>("stall"),
-    number < [](auto& o) -> auto& {return o.retry.count;
-}  // namespace
-> ("retry_count"), seconds < [](auto& o) -> auto& { return o.retry.pause; }
-> ("retry_pause"), seconds < [](auto& o) -> auto& { return o.retry.pause_max; }
-> ("retry_pause_max"), {"degrade", read_degrade, show_degrade}, number<&O::requests_max>("requests_max"),
-    number<&O::regions_max>("regions_max"), number<&O::peers_max>("peers_max"), number<&O::hbm_bytes>("hbm_bytes"),
-    number<&O::held_bytes_max>("held_bytes_max"), seconds<&O::default_timeout>("default_timeout"),
-    seconds<&O::connect_timeout>("connect_timeout"), seconds<&O::lease>("lease"), choice<&O::poll, k_poll>("poll"),
-    number<&O::spin_us>("spin_us"), number<&O::copy_engines>("copy_engines"), number<&O::seed>("seed"),
-};  // namespace hixl::python
+    number<&O::tcp_links>("tcp_links"),
+    choice<&O::pooling, k_pooling>("pooling"),
+    text<rdma_devices>("rdma_devices"),
+    number<rdma_traffic_class>("rdma_traffic_class"),
+    number<rdma_service_level>("rdma_service_level"),
+    number<rdma_timeout>("rdma_timeout"),
+    number<rdma_retry>("rdma_retry"),
+    number<rdma_rnr_retry>("rdma_rnr_retry"),
+    choice<rdma_visibility, k_visibility>("rdma_visibility"),
+    number<rdma_threads>("rdma_threads"),
+    {"max_bandwidth", read_bandwidth, show_bandwidth},
+    number<&O::tx_depth>("tx_depth"),
+    number<&O::rx_depth>("rx_depth"),
+    number<&O::max_inline>("max_inline"),
+    number<&O::chunk_bytes>("chunk_bytes"),
+    choice<&O::payload_check, k_check>("payload_check"),
+    seconds<&O::stall>("stall"),
+    number<retry_count>("retry_count"),
+    seconds<retry_pause>("retry_pause"),
+    seconds<retry_pause_max>("retry_pause_max"),
+    {"degrade", read_degrade, show_degrade},
+    number<&O::requests_max>("requests_max"),
+    number<&O::regions_max>("regions_max"),
+    number<&O::peers_max>("peers_max"),
+    number<&O::hbm_bytes>("hbm_bytes"),
+    number<&O::held_bytes_max>("held_bytes_max"),
+    seconds<&O::default_timeout>("default_timeout"),
+    seconds<&O::connect_timeout>("connect_timeout"),
+    seconds<&O::lease>("lease"),
+    choice<&O::poll, k_poll>("poll"),
+    number<&O::spin_us>("spin_us"),
+    number<&O::copy_engines>("copy_engines"),
+    number<&O::seed>("seed"),
+};
 
 }  // namespace
 

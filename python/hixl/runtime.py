@@ -43,7 +43,8 @@ class Runtime(_core.Runtime):
     """Runtime(rank=0, world_size=2, store="tcp://host:port", ...): starts a rank and returns when it has joined.
 
     Options are those of the C++ RuntimeOptions by the same names; times are seconds. retry_count, retry_pause,
-    retry_pause_max and degrade ("next_link", "tcp" or "fail") are its RetryPolicy."""
+    retry_pause_max and degrade ("next_link", "tcp" or "fail") are its RetryPolicy, and rdma_devices, rdma_retry, ...
+    its RdmaOptions (rdma_timeout is the card's number, no time)."""
 
     def __new__(cls, **options):
         return cls._made(options, False, False)

@@ -29,7 +29,9 @@ class BadInput(PairTest):
                                   ("default_timeout", float("nan"), ValueError), ("lease", 1e300, ValueError),
                                   ("tx_depth", 0, hixl.FixCall), ("degrade", "sideways", ValueError),
                                   ("max_bandwidth", 5, TypeError), ("max_bandwidth", [1], hixl.FixCall),
-                                  ("no_such_option", 1, TypeError), ("retry_count", 101, hixl.FixCall)):
+                                  ("no_such_option", 1, TypeError), ("rdma_service_level", 16, hixl.FixCall),
+                                  ("rdma_retry", 256, ValueError), ("rdma_visibility", "soon", ValueError),
+                                  ("retry_count", 101, hixl.FixCall)):
             self.refused(kind, hixl.Runtime, **{name: value})
         self.refused(TypeError, hixl.Runtime, 5)
         error = self.refused(hixl.FixCall, hixl.Runtime, bind="0.0.0.0")

@@ -165,10 +165,13 @@ class FromEnvironment(unittest.TestCase):
 import hixl
 options = hixl.options_from_environment()
 print(options["rank"], options["world_size"], options["links"], options["tcp_links"], options["default_timeout"])
+print(*(options["rdma_" + name] for name in ("devices", "timeout", "retry", "visibility")))
 with hixl.Runtime(**{**options, "rank": 0, "world_size": 1, "store": ""}) as rank:
     print(rank)
-""", HIXL_RANK="3", HIXL_WORLD_SIZE="5", HIXL_STORE="tcp://127.0.0.1:4", HIXL_LINKS="tcp,hccs", HIXL_TCP_LINKS="2")
-        self.assertEqual(run.stdout, "3 5 ['tcp', 'hccs'] 2 30.0\nRuntime(rank=0, world_size=1)\n", run.stderr)
+""", HIXL_RANK="3", HIXL_WORLD_SIZE="5", HIXL_STORE="tcp://127.0.0.1:4", HIXL_LINKS="tcp,hccs", HIXL_TCP_LINKS="2",
+                          HIXL_RDMA_DEVICES="mlx5_0:2", HIXL_RDMA_TIMEOUT="9", HIXL_RDMA_VISIBILITY="ack")
+        self.assertEqual(run.stdout, "3 5 ['tcp', 'hccs'] 2 30.0\nmlx5_0:2 9 7 ack\nRuntime(rank=0, world_size=1)\n",
+                         run.stderr)
 
     def test_a_rank_of_the_environment(self):
         run = run_program("""
