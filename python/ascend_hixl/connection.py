@@ -48,7 +48,7 @@ def dial_any(places, deadline):
 
 class Connection:
     def __init__(self, context, peer_ip, port, deadline):
-        self._runtime = context.runtime
+        self._context, self._runtime = context, context.runtime
         self._lock = threading.Lock()
         self._broken = None
         self._rank = next(context._ranks)
@@ -197,6 +197,8 @@ class Connection:
     def close(self):
         """Ends it; what the receiver holds stays readable there."""
         self._socket.close()
+        with self._context._lock:
+            self._context._connections.discard(self)
         with self._lock:
             self._break(wire.fail("STOPPED", "the connection has been closed"))
             if self._words is not None:

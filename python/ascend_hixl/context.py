@@ -55,7 +55,7 @@ class Context:
             self._memory = {"numa_node": numa_node}
         self._options = {"bind": bind, "insecure": insecure, "links": links, "hbm_bytes": HBM_BYTES}
         self._lock = threading.Lock()
-        self._listeners, self._connections, self._closed = {}, [], False
+        self._listeners, self._connections, self._closed = {}, set(), False
         self.runtime = self.buffer = None
         if role == "responder":
             self._start_responder(bind, insecure)
@@ -106,8 +106,11 @@ class Context:
             raise TypeError("connect() takes port or peer_port, one of them")
         conn = Connection(self, peer_ip, port if peer_port is None else peer_port, wire.deadline_of(timeout_ms))
         with self._lock:
-            self._connections.append(conn)
-        return conn
+            if not self._closed:
+                self._connections.add(conn)
+                return conn
+        conn.close()
+        return self._must_be("responder", "connect")
 
     def send(self, conn, local_buf, offset=0, size=None, flags=hixl.FLAG_SYNC, metadata=None, timeout_ms=30000):
         """Sends local_buf[offset:offset + size], without a size all from the offset. local_buf: the context's buffer, a
@@ -149,8 +152,8 @@ class Context:
     def close(self):
         """Ends connections and listeners. Messages that are held stay readable."""
         with self._lock:
-            self._closed, ends = True, self._connections + list(self._listeners.values())
-            self._connections, self._listeners = [], {}
+            self._closed, ends = True, [*self._connections, *self._listeners.values()]
+            self._listeners = {}
         for one in ends:
             one.close()
         if self.runtime is not None:

@@ -195,6 +195,8 @@ class Received:
     def copy_out(self, buffer):
         """Copies it out of device memory, or any. Of device memory until the context is closed."""
         part, there = self._held(), memoryview(buffer).cast("B")
+        if there.nbytes < self.nbytes:
+            raise ValueError(f"a message of {self.nbytes} bytes does not fit into {there.nbytes}")
         if self._inlet.ring.kind == hixl.MemoryKind.HBM:
             self._inlet.runtime.copy_out(self._inlet.ring, self._start, there[:self.nbytes])
         else:

@@ -66,6 +66,8 @@ class Ascend(unittest.TestCase):
                               flags=ascend_hixl.FLAG_SYNC, metadata={"layer": layer, "position": 17})
             with self.receive() as data:
                 self.assertEqual(data.metadata, {"layer": layer, "position": 17})
+                with self.assertRaisesRegex(ValueError, "does not fit"):
+                    data.copy_out(bytearray(4095))
                 self.assertEqual(self.bytes_of(data), pattern(SIZE)[layer * 4096:layer * 4096 + 4096])
         self.assertIsNone(self.decode.recv(self.listener, timeout_ms=1))
 
@@ -150,6 +152,7 @@ class Ascend(unittest.TestCase):
         with self.assertRaisesRegex(hixl.Reconnect, "max_connections is 4"):
             self.connect()
         conns.pop().close()
+        self.assertEqual(self.prefill._connections, set(conns))
         self.until(lambda: self.listener.connections == 3)  # the requester has to notice
         self.connect()
 
