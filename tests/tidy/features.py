@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks docs/features.md: each feature stands there once, with a state of the known ones; every file that it names is
+there, and in it the test case or heading whose title stands beside it; every test that it names is built, and in the
+folder of a test file that is named. Exit code 1 if anything is wrong.
+
+    features.py [--root DIR]
+    features.py --self-test
+"""
+
+import argparse
+import os
+import re
+import sys
+
+DOCUMENT = "docs/features.md"
+FEATURES = 206
+COLUMNS = 5
+STATES = ("shown", "partly", "bench", "not yet", "does not apply")
+PLACE = re.compile(r'`([^`]+)`((?:,? "[^"]+")*)(?:; |$)')  # a file, and titles in it
+CASE = re.compile(r'\b(?:TEST_CASE|DOCTEST_TEST_CASE)\w*\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
+PIECE = re.compile(r'"((?:\\.|[^"\\])*)"')
+BUILT = re.compile(r"\btest\(\s*('\w*'(?:\s*\+\s*(?:'\w*'|\w+))*)")
+NOTHING = re.compile(r"(?!)")
+
+
+def rows_of(text):
+    """(line number, cells) of each row of the tables."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if re.match(r"\| F\d+ \|", line):
+            yield number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def titles_of(path, text):
+    if path.endswith(".py"):
+        return re.findall(r"\n    def (test_\w+)\(", text)
+    if path.endswith(".md"):
+        return re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return ["".join(PIECE.findall(case)) for case in CASE.findall(text)]
+
+
+def names_of(build):
+    """What matches the names of all tests of a meson.build; a variable in a name is any word that it quotes."""
+    words = "|".join(sorted(set(re.findall(r"'(\w+)'", build)), reverse=True))
+    names = []
+    for name in BUILT.findall(build):
+        parts = re.findall(r"'(\w*)'|(\w+)", name)
+        names.append("".join(f"(?:{words})" if variable else literal for literal, variable in parts))
+    return re.compile("|".join(names)) if names else NOTHING
+
+
+def faults_of_row(cells, read, builds):
+    _, feature, places, commands, state = cells
+    word, _, remark = state.partition(": ")
+    if not feature:
+        yield "it says nothing of the feature"
+    if word not in STATES:
+        yield f"the state {word!r} is none of: {', '.join(STATES)}"
+    elif word != "shown" and not remark:
+        yield f"{word}: and why is not said"
+    if PLACE.sub("", places) or not re.fullmatch(r"(`\w+( \w+)*`)?", commands):
+        yield 'wanted are `file` "title", "title"; `file` and `test test`'
+        return
+    found = PLACE.findall(places)
+    if not found and word in ("shown", "partly", "bench"):
+        yield f"{word}, and no file is named"
+    tests = commands.strip("`").split()
+    for test in tests:
+        if not any(names.fullmatch(test) for names in builds.values()):
+            yield f"no test {test} is built"
+    for path, titles in found:
+        text = read(path)
+        if text is None:
+            yield f"there is no {path}"
+            continue
+        there = titles_of(path, text)
+        for title in PIECE.findall(titles):
+            cut = title.endswith("…")
+            if not any(one.startswith(title[:-1].rstrip()) if cut else one == title for one in there):
+                yield f'nothing in {path} has the title "{title}"'
+        folder = os.path.dirname(path)
+        homes = [builds.get(home + "/meson.build", NOTHING) for home in (folder, os.path.dirname(folder))]
+        if path.startswith("tests/") and not any(names.fullmatch(test) for names in homes for test in tests):
+            yield f"none of its tests is built where {path} is"
+
+
+def faults_of(text, read, builds, features):
+    """What is wrong in the document. `read(path)`: a file's text, or None. `builds`: names_of() of each meson.build."""
+    seen = set()
+    for number, cells in rows_of(text):
+        name = cells[0]
+        faults = [f"{len(cells)} cells instead of {COLUMNS}"] if len(cells) != COLUMNS else []
+        faults += ["it stands there twice"] if name in seen else []
+        seen.add(name)
+        for fault in faults or faults_of_row(cells, read, builds):
+            yield f"{DOCUMENT}:{number}: {name}: {fault}"
+    wanted = {f"F{number}" for number in range(1, features + 1)}
+    for name in sorted(wanted ^ seen):
+        yield f"{DOCUMENT}: {name} " + ("is missing" if name in wanted else "is no feature")
+
+
+def self_test():
+    rows = ['| F1 | what | `tests/t/a_test.cpp` "F1 x y", "z …"; `docs/b.md` "B" | `api_a_2 api_own` | shown |',
+            '| F2 | what | `tests/t/c.py` "test_c" | `python_own` | partly: it lacks something |',
+            "| F3 | what | | | not yet: all of it |", "| F4 | what | `docs/b.md` | | shown: here |"]
+    good = "\n".join(rows)
+    tree = {"tests/t/a_test.cpp": 'TEST_CASE(\n    "F1 x "\n    "y") {\nTEST_CASE_TEMPLATE("z: \\"w\\"", T) {',
+            "tests/t/c.py": "class C:\n    def test_c(self):\n", "docs/b.md": "# B\n"}
+    build = "foreach a : ['2', 'a']\n  test('api_' + a + '_' + b,\ntest('api_own', x)\ntest(\n  'python_own', y)"
+    builds = {"tests/t/meson.build": names_of(build), "tests/u/meson.build": names_of("test('unit_a', a)")}
+    changes = [("F3", "F2"), ("F4", "F5"), ("F4 | what", "F4 |"), ("F3 | what | | |", "F3 | what | |"),
+               ("a_test.cpp", "b_test.cpp"), ("F1 x y", "F1 x"), ("z …", "w …"), ("test_c", "test_d"), ('"B"', '"C"'),
+               ("api_a_2", "api_b_2"), ("api_own", "api_other"), ("`python_own`", ""), ("`python_own`", "`unit_a`"),
+               ("partly:", "half:"), (": it lacks something", ""), (": all of it", ""),
+               ('"F1 x y", ', 'F1 x y, '), ("`docs/b.md` | |", "| |"), ("`api_a_2 api_own`", "api_a_2"), (good, "")]
+    failures = [f"refuses what is right: {fault}" for fault in faults_of(good, tree.get, builds, len(rows))]
+    failures += [f"lets pass: {new!r} for {old!r}" for old, new in changes
+                 if good == good.replace(old, new) or
+                 not list(faults_of(good.replace(old, new), tree.get, builds, len(rows)))]
+    for failure in failures:
+        print("self-test:", failure)
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks docs/features.md against tests, samples and benchmarks.")
+    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+
+    def read(path):
+        try:
+            with open(os.path.join(arguments.root, path), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return None
+
+    builds = {}
+    for top in "tests", "bench":
+        for folder, _, files in os.walk(os.path.join(arguments.root, top)):
+            if "meson.build" in files:
+                path = os.path.relpath(os.path.join(folder, "meson.build"), arguments.root)
+                builds[path] = names_of(read(path))
+    text = read(DOCUMENT) or ""
+    faults = list(faults_of(text, read, builds, FEATURES))
+    for fault in faults:
+        print(fault)
+    states = [cells[-1].partition(": ")[0] for _, cells in rows_of(text)]
+    print(", ".join(f"{states.count(state)} {state}" for state in STATES) + f"; {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
