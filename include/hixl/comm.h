@@ -24,17 +24,18 @@ HIXL_API hixl_status_t hixl_comm_create_over(hixl_ctx_t ctx, hixl_comm_t* comm, 
                                              hixl_transport_t transport);
 /* All ranks, those that come later too. No agreement, so nobody waits. */
 HIXL_API hixl_status_t hixl_comm_world(hixl_ctx_t ctx, hixl_comm_t* comm);
-/* Its own addresses that it published are STALE for the others then. It may be made again, with other ranks too. */
+/* What it told of its own addresses is STALE for the others then. It may be made again, with other ranks too. */
 HIXL_API hixl_status_t hixl_comm_destroy(hixl_comm_t comm);
 /* Place in it, and how many; -1 for a wrong handle. */
 HIXL_API int hixl_comm_rank(hixl_comm_t comm);
 HIXL_API int hixl_comm_size(hixl_comm_t comm);
 
 /* Tells `rank` of `count` addresses of mine and learns its own: both call it, with each other's rank, in either order.
- * An address of mine, in a registered region, is told with what follows it in that region. An address that is none of
- * mine is taken for one of the peer's, and must lie in what the peer tells. `addrs` stays as it is. Waits until both
- * sides have the other's. When it fails the error names the rank; a put to that rank is HIXL_ERR_NOT_EXCHANGED until
- * one succeeds. With count 0 this rank only learns. May be repeated, with other addresses, at any time. */
+ * An address of mine, in a registered region, is told with what follows it in that region, and is STALE for the others
+ * when that region has ended (hixl_free, hixl_deregister, HIXL_DeregisterBuffer). An address that is none of mine is
+ * taken for one of the peer's, and must lie in what the peer tells. `addrs` stays as it is. Waits until both sides have
+ * the other's. When it fails the error names the rank; a put to that rank is HIXL_ERR_NOT_EXCHANGED until one succeeds.
+ * With count 0 this rank only learns. May be repeated, with other addresses, at any time. */
 HIXL_API hixl_status_t hixl_address_exchange(hixl_comm_t comm, const uint64_t* addrs, int count, int rank);
 HIXL_API hixl_status_t hixl_address_exchange_timeout(hixl_comm_t comm, const uint64_t* addrs, int count, int rank,
                                                      int timeout_ms);

@@ -23,10 +23,7 @@ class Comm final : public Object {
   Comm(std::shared_ptr<Engine> e, Group&& g) : engine(std::move(e)), group(std::move(g)) { owner = engine.get(); }
   ~Comm() override {
     group.close();
-    const auto ended = [](void*, const Result<void>&) {};
-    for (const Region& region : told) {
-      static_cast<void>(engine->runtime->deregister_async(region, k_default_timeout, ended, nullptr));
-    }
+    for (const Region& region : told) engine->told.forget(region);
   }
   [[nodiscard]] bool world() const noexcept { return group.size() == 0; }
   [[nodiscard]] Result<PeerAddresses> exchange(std::span<const Region> mine, Rank rank, Timeout timeout) {
@@ -40,7 +37,8 @@ class Comm final : public Object {
     std::vector<Region> mine;
     std::vector<std::uint64_t> others;
   };
-  [[nodiscard]] Result<Sorted> sort(std::span<const std::uint64_t> addresses);
+  [[nodiscard]] Result<Sorted> sort(std::span<const std::uint64_t> addresses, const Deadline& deadline);
+  [[nodiscard]] Result<Region> tell(const OwnRegion& around, std::uint64_t address);
 
   const std::shared_ptr<Engine> engine;
   Group group;
@@ -50,7 +48,7 @@ class Comm final : public Object {
 };
 
 /// An address is told as a region of its own, from there to the end of the region that it is in.
-Result<Comm::Sorted> Comm::sort(std::span<const std::uint64_t> addresses) {
+Result<Comm::Sorted> Comm::sort(std::span<const std::uint64_t> addresses, const Deadline& deadline) {
   const auto regions = engine->runtime->dump_regions();
   if (!regions) return fail(regions.error());
   Sorted sorted;
@@ -60,21 +58,27 @@ Result<Comm::Sorted> Comm::sort(std::span<const std::uint64_t> addresses) {
       sorted.others.push_back(address);
       continue;
     }
-    const std::uint64_t length = around->region.size - (address - around->region.address());
-    const auto region =
-        engine->runtime->register_memory(pointer_of(address), length, {.rights = around->rights, .tag = around->tag});
+    const auto region = tell(*around, address);
     if (!region) return fail(region.error());
-    const std::scoped_lock lock(mutex);
-    // Told twice is registered once.
-    const bool known = std::ranges::any_of(told, [&](const Region& r) { return r.key == region->key; });
-    if (known) {
-      static_cast<void>(engine->runtime->deregister(*region));
-    } else {
-      told.push_back(*region);
-    }
     sorted.mine.push_back(*region);
   }
+  // What has ended since it was looked up is told no more, and the exchange says so.
+  if (const auto followed = engine->told.follow(deadline); !followed) return fail(followed.error());
   return sorted;
+}
+
+/// This communicator counts once for a range, however often it tells it.
+Result<Region> Comm::tell(const OwnRegion& around, std::uint64_t address) {
+  const std::scoped_lock lock(mutex);
+  told.reserve(told.size() + 1);
+  const auto region = engine->told.tell(around, address);
+  if (!region) return region;
+  if (std::ranges::any_of(told, [&](const Region& r) { return r.key == region->key; })) {
+    engine->told.forget(*region);
+  } else {
+    told.push_back(*region);
+  }
+  return region;
 }
 
 Result<hixl_comm_t> add_comm(const Inside<View>& view, Group&& group) {
@@ -109,9 +113,11 @@ Result<void> exchange(hixl_comm_t handle, const uint64_t* addrs, int count, int 
   const Inside<Comm> comm(handle);
   if (!comm) return comm.error();
   if (const auto allowed = may_wait(comm.note()); !allowed) return allowed;
-  const auto sorted = comm->sort({addrs, static_cast<std::size_t>(count)});
+  if (const auto valid = check_time(timeout_ms); !valid) return valid;
+  const Deadline deadline(comm->engine->time_of(timeout_ms));
+  const auto sorted = comm->sort({addrs, static_cast<std::size_t>(count)}, deadline);
   if (!sorted) return fail(sorted.error());
-  auto answer = comm->exchange(sorted->mine, rank_of(rank), timeout_of(timeout_ms));
+  auto answer = comm->exchange(sorted->mine, rank_of(rank), deadline.left());
   if (!answer) return fail(answer.error());
   // Told only now: a wrong address here must not make the peer wait for its own exchange.
   for (const std::uint64_t address : sorted->others) {

@@ -85,7 +85,7 @@ hixl_status_t hixl_deregister(hixl_ctx_t ctx, void* data) {
     if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
     const auto region = region_at(view->runtime(), data);
     if (!region) return fail(region.error());
-    return view->runtime().deregister(*region);
+    return end_region(*view->engine, *region);
   });
 }
 

@@ -22,11 +22,6 @@ Result<void> told(World& world, Handle handle, Result<void>&& result) {
   return error.code == ErrorCode::forked ? Result<void>(fail(error)) : std::move(result);
 }
 
-Result<void> check_time(int timeout_ms) {
-  if (timeout_ms >= HIXL_TIMEOUT_DEFAULT) return {};
-  return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
-}
-
 /// Copies of requests that are waited for together, and how they come back.
 class Borrowed {
  public:

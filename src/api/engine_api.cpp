@@ -12,6 +12,7 @@
 
 #include "api/contexts.hpp"
 #include "api/posting.hpp"
+#include "api/regions.hpp"
 #include "api/waiting.hpp"
 #include "api/world.hpp"
 
@@ -193,7 +194,7 @@ HIXL_Status_t HIXL_DeregisterBuffer(HIXL_Engine_t engine, uint32_t buffer_id) {
     if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
     const auto region = own_buffer(view->runtime(), buffer_id);
     if (!region) return fail(region.error());
-    return view->runtime().deregister(*region);
+    return end_region(*view->engine, *region);
   });
 }
 

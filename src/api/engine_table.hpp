@@ -14,6 +14,7 @@
 #include <hixl/runtime.hpp>
 
 #include "api/handles.hpp"
+#include "api/told_ranges.hpp"
 
 namespace hixl::api {
 
@@ -21,8 +22,13 @@ namespace hixl::api {
 class Engine {
  public:
   Engine(std::unique_ptr<Runtime> r, const RuntimeOptions& o) : runtime(std::move(r)), options(o) {}
+  /// Milliseconds of the C interface.
+  [[nodiscard]] Timeout time_of(int timeout_ms) const noexcept {
+    return timeout_ms == HIXL_TIMEOUT_DEFAULT ? options.default_timeout : std::chrono::milliseconds(timeout_ms);
+  }
   const std::unique_ptr<Runtime> runtime;
   const RuntimeOptions options;
+  ToldRanges told{*runtime};
   std::atomic<std::uint32_t> buffers{0};  ///< that HIXL_RegisterBuffer() has numbered
 };
 

@@ -100,6 +100,12 @@ Value guarded_or(Value wrong, Call&& call) noexcept {
   return fail(ErrorCode::invalid_argument, {.stage = stage});
 }
 
+/// Negative times but for HIXL_TIMEOUT_DEFAULT: INVALID_ARGUMENT.
+[[nodiscard]] inline Result<void> check_time(int timeout_ms) {
+  if (timeout_ms >= HIXL_TIMEOUT_DEFAULT) return {};
+  return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
+}
+
 /// Milliseconds of the C interface; a negative one but for HIXL_TIMEOUT_DEFAULT is refused by the core.
 [[nodiscard]] constexpr Timeout timeout_of(int timeout_ms) noexcept {
   return timeout_ms == -1 ? k_default_timeout : Timeout(std::chrono::milliseconds(timeout_ms));

@@ -150,6 +150,46 @@ void play_exchange(void) {
   close_scene(&scene);
 }
 
+/* What was told of a region, its start and its middle, ends with it: then nobody writes there any more. */
+void play_told(void) {
+  enum { BYTES = 8192, TOLD = 6 };
+  static uint8_t memory[2][BYTES];
+  struct scene scene;
+  hixl_peer_address_t theirs[TOLD];
+  void* data = NULL;
+  uint32_t id = 9;
+  int count = 0;
+  open_scene(&scene, 4096);
+  CHECK(scene.size == 2);
+  const int other = 1 - scene.rank;
+  CHECK_OK(hixl_alloc(scene.ctx, BYTES, &data));
+  CHECK_OK(hixl_register(scene.ctx, memory[0], BYTES));
+  CHECK_OK(hixl_register(scene.ctx, memory[0], BYTES));
+  CHECK_OK(HIXL_RegisterBuffer(scene.ctx, memory[1], BYTES, &id));
+  const uint64_t mine[TOLD] = {address_of(data),           address_of(data) + 100, address_of(memory[0]),
+                               address_of(memory[0] + 64), address_of(memory[1]),  address_of(memory[1] + 4096)};
+  for (int twice = 0; twice < 2; ++twice) CHECK_OK(hixl_address_exchange(scene.all, mine, TOLD, other));
+  CHECK_OK(hixl_peer_addresses(scene.all, other, theirs, TOLD, &count));
+  CHECK(count == TOLD);
+  CHECK_OK(hixl_deregister(scene.ctx, memory[0])); /* it was registered twice, and is still there */
+  CHECK_OK(hixl_barrier(scene.ctx));
+  for (int i = 0; i < TOLD; ++i) {
+    CHECK_OK(hixl_put_sync(scene.ctx, address_of(scene.mine), theirs[i].address, 8, other));
+  }
+  CHECK_OK(hixl_barrier(scene.ctx));
+  CHECK_OK(hixl_free(scene.ctx, data));
+  CHECK_OK(hixl_deregister(scene.ctx, memory[0]));
+  CHECK_OK(HIXL_DeregisterBuffer(scene.ctx, id));
+  CHECK_STATUS(hixl_free(scene.ctx, data), HIXL_ERR_NOT_REGISTERED);
+  CHECK_STATUS(hixl_check_local(scene.ctx, address_of(memory[0] + 64), 1024), HIXL_ERR_NOT_REGISTERED);
+  CHECK_STATUS(hixl_check_local(scene.ctx, address_of(memory[1] + 4096), 1024), HIXL_ERR_NOT_REGISTERED);
+  CHECK_OK(hixl_barrier(scene.ctx));
+  for (int i = 0; i < TOLD; ++i) {
+    CHECK_STATUS(hixl_put_sync(scene.ctx, address_of(scene.mine), theirs[i].address, 8, other), HIXL_ERR_STALE);
+  }
+  close_scene(&scene);
+}
+
 /* Both ways at once, of all sizes, some held for a while. */
 void play_messages(void) {
   enum { MESSAGES = 300, BIGGEST = 5000 };

@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
       {"barrier", play_barrier},
       {"communicators", play_communicators},
       {"exchange", play_exchange},
+      {"told", play_told},
       {"callbacks", play_callbacks},
       {"signals", play_signals},
       {"messages", play_messages},

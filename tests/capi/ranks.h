@@ -25,6 +25,7 @@ void play_lock(void);
 void play_barrier(void);
 void play_communicators(void);
 void play_exchange(void);
+void play_told(void);
 void play_callbacks(void);
 void play_signals(void);
 void play_messages(void);
