@@ -28,16 +28,20 @@ struct RingShape {
 class MessageSender {
  public:
   /// `ring`: the start of a ring in a region of the receiver. Goes on where an earlier sender stopped. Blocking.
+  /// INVALID_ARGUMENT: the receiver means another shape (length: slots or bytes here, limit: there); VERSION_MISMATCH.
   [[nodiscard]] static Result<std::unique_ptr<MessageSender>> attach(Runtime& runtime, const RemoteAddress& ring,
                                                                      const RingShape& shape,
                                                                      Timeout timeout = k_default_timeout);
   ~MessageSender();
   /// Waits for room, then for the end. `data`: registered, or at most max_inline bytes, or (send) 4 KiB of any memory.
   /// INVALID_ARGUMENT (longer than RingShape::message_max()), DEADLINE_EXCEEDED (also: the receiver releases nothing),
-  /// WOULD_DEADLOCK.
+  /// WOULD_DEADLOCK, CANCELLED.
   [[nodiscard]] Result<void> send(const void* data, std::uint64_t size, Timeout timeout = k_default_timeout);
-  /// The same without waiting: BUSY when there is no room, of which only send() looks for more.
+  /// The same without waiting, on any thread. BUSY: no room is known of; the receiver has been asked for more, and a
+  /// later post knows its answer.
   [[nodiscard]] Result<Request> post(const void* data, std::uint64_t size, const OpOptions& options = {});
+  /// Nothing is sent any more: who waits for room ends at once, with CANCELLED, and what is under way by its deadline.
+  void close();
 
  private:
   class State;
@@ -61,11 +65,14 @@ class MessageReceiver {
   [[nodiscard]] static Result<std::unique_ptr<MessageReceiver>> create(Runtime& runtime, const Region& region,
                                                                        std::uint64_t offset, const RingShape& shape);
   ~MessageReceiver();
-  /// The next message; asleep until it is there. Timeout 0 looks once. DEADLINE_EXCEEDED: none came; CORRUPT: the
-  /// sender wrote nonsense, and the ring is over.
+  /// The next message; asleep until it is there. Timeout 0 looks once, on any thread. DEADLINE_EXCEEDED: none came;
+  /// WOULD_DEADLOCK: none was there, and this is the loop thread; CANCELLED: closed; CORRUPT: the sender wrote
+  /// nonsense, and the ring is over.
   [[nodiscard]] Result<Message> receive(Timeout timeout = k_default_timeout);
   /// Gives a message's room back to the sender, in any order. INVALID_ARGUMENT: not one that is held.
   [[nodiscard]] Result<void> release(std::uint64_t number);
+  /// Nothing is received any more: who waits ends within a tenth of a second, with CANCELLED.
+  void close();
 
  private:
   class State;
@@ -85,6 +92,8 @@ class Channel {
   [[nodiscard]] Rank peer() const noexcept;
   [[nodiscard]] MessageSender& sender() noexcept;
   [[nodiscard]] MessageReceiver& receiver() noexcept;
+  /// Closes both. Destruction is for when nobody is inside any more.
+  void close();
 
  private:
   class State;

@@ -190,7 +190,7 @@ class Runtime {
   [[nodiscard]] Result<void> stop_async(Timeout timeout, Done done, void* context);
 
  private:
-  friend class Offers;
+  friend class RuntimeDoor;
   class State;
   explicit Runtime(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -7,6 +7,8 @@
 
 #include <hixl/offers.hpp>
 
+#include "core/runtime_state.hpp"
+
 namespace hixl {
 
 namespace {
@@ -37,6 +39,10 @@ Channel::~Channel() = default;
 Rank Channel::peer() const noexcept { return state_->peer; }
 MessageSender& Channel::sender() noexcept { return *state_->sender; }
 MessageReceiver& Channel::receiver() noexcept { return *state_->receiver; }
+void Channel::close() {
+  state_->sender->close();
+  state_->receiver->close();
+}
 
 Result<std::unique_ptr<Channel>> Channel::connect(Runtime& runtime, Rank peer, const RingShape& shape,
                                                   Timeout timeout) {
@@ -44,6 +50,10 @@ Result<std::unique_ptr<Channel>> Channel::connect(Runtime& runtime, Rank peer, c
   if (peer >= runtime.world_size()) {
     return fail(ErrorCode::rank_out_of_range, {.rank = peer, .stage = Stage::connect, .limit = runtime.world_size()});
   }
+  core::Core& core = RuntimeDoor::core(runtime);
+  const auto deadline = core.deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  const auto left = [&] { return std::max<Timeout>(*deadline - core.loop().port().now(), Timeout{}); };
   const auto known = runtime.dump_regions();
   if (!known) return fail(known.error());
   for (const OwnRegion& own : known->own) {
@@ -59,14 +69,10 @@ Result<std::unique_ptr<Channel>> Channel::connect(Runtime& runtime, Rank peer, c
   state->receiver = std::move(*receiver);
   if (const auto offered = Offers::add(runtime, {&*inbox, 1}); !offered) return fail(offered.error());
   const std::uint32_t wanted = k_ring_tag + runtime.rank();
-  const auto theirs = Offers::ask(runtime, peer, wanted, timeout);
+  const auto theirs = Offers::ask(runtime, peer, wanted, left());
   if (!theirs) return fail(theirs.error());
   const auto ring = std::ranges::find(*theirs, wanted, &RemoteRegion::tag);
-  if (ring->length != inbox->size) {
-    return fail(ErrorCode::invalid_argument,
-                {.rank = peer, .stage = Stage::connect, .length = inbox->size, .limit = ring->length});
-  }
-  auto sender = MessageSender::attach(runtime, ring->at(0), shape, timeout);
+  auto sender = MessageSender::attach(runtime, ring->at(0), shape, left());
   if (!sender) return fail(sender.error());
   state->sender = std::move(*sender);
   return std::unique_ptr<Channel>(new Channel(std::move(state)));

@@ -1,40 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hixl::MessageReceiver: gives messages in their order and tells the sender what was released.
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <mutex>
 #include <vector>
 
 #include "core/message_ring.hpp"
+#include "core/runtime_state.hpp"
 
 namespace hixl {
 
 class MessageReceiver::State {
  public:
-  State(Runtime& r, std::byte* at, const RingShape& s) : runtime(r), ring(at), shape(s), words(s.slots) {}
+  State(Runtime& r, std::byte* at, const RingShape& s)
+      : core(RuntimeDoor::core(r)), ring(at), shape(s), words(s.slots) {
+    store(core::k_ring_version, core::k_ring_version_now);
+    store(core::k_ring_slots, shape.slots);
+    store(core::k_ring_bytes, shape.bytes);
+  }
 
+  void store(std::uint64_t offset, std::uint64_t value) noexcept {
+    // Release: pairs with the sender's atomic look, after which it writes where this thread has read.
+    std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(ring + offset))
+        .store(value, std::memory_order_release);
+  }
+  /// Under the mutex.
   void tell_released() noexcept {
-    const auto store = [this](std::uint64_t offset, std::uint64_t value) {
-      // Release: pairs with the sender's atomic look, after which it writes where this thread has read.
-      std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(ring + offset))
-          .store(value, std::memory_order_release);
-    };
     store(core::k_ring_bytes_released, released.bytes);
     store(core::k_ring_released, released.number);
   }
+
+  /// The message that this word tells of. Under the mutex.
+  [[nodiscard]] Result<Message> take(const std::byte* at, std::uint64_t word);
 
   struct Held {
     std::uint64_t end = 0;  // bytes, as RingPlace::bytes
     bool released = false;
   };
-  Runtime& runtime;
+  core::Core& core;
   std::byte* ring;
   RingShape shape;
-  std::mutex taking;  // one waits for the next message at a time
+  std::mutex mutex;  // guards what is below; never held while waiting
+  bool closed = false;
   core::RingPlace place{};
   std::vector<std::uint64_t> words;  // as they were seen last
-  std::mutex mutex;                  // guards what is below; never held while waiting
   std::deque<Held> held;             // from released.number on
   core::RingPlace released{};
 };
@@ -59,28 +70,53 @@ Result<std::unique_ptr<MessageReceiver>> MessageReceiver::create(Runtime& runtim
       new MessageReceiver(std::make_unique<State>(runtime, region.data + offset, shape)));
 }
 
+/// Threads that wait for the same message wait side by side; those that do not get it wait for the next one.
 Result<Message> MessageReceiver::receive(Timeout timeout) {
   State& state = *state_;
-  const std::scoped_lock taking(state.taking);
-  const std::byte* const at = state.ring + state.place.word_offset(state.shape);
-  std::uint64_t& before = state.words[state.place.number % state.shape.slots];
-  const auto word = state.runtime.wait_signal(at, Compare::not_equal, before, timeout);
-  if (!word) return fail(word.error());
-  const std::uint64_t size = *word & ((std::uint64_t{1} << core::k_size_bits) - 1);
-  if (*word != state.place.word(state.shape, size) || size > state.shape.message_max()) {
+  const auto deadline = state.core.deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  std::unique_lock lock(state.mutex);
+  for (;;) {
+    if (state.closed) return fail(ErrorCode::cancelled, {.stage = Stage::transfer});
+    const std::uint64_t number = state.place.number;
+    const std::byte* const at = state.ring + state.place.word_offset(state.shape);
+    const std::uint64_t before = state.words[number % state.shape.slots];
+    lock.unlock();
+    const auto left = std::max<Timeout>(*deadline - state.core.loop().port().now(), Timeout{});
+    const auto word = state.core.wait_signal(at, Compare::not_equal, before, left);
+    if (!word) {
+      // One look needs no waiting, so it is no mistake on the loop thread either.
+      const bool looked = word.error().code == ErrorCode::would_deadlock && timeout == Timeout{};
+      return fail(looked ? Error(ErrorCode::deadline_exceeded, {.stage = Stage::transfer}) : word.error());
+    }
+    lock.lock();
+    if (!state.closed && state.place.number == number) return state.take(at, *word);
+  }
+}
+
+Result<Message> MessageReceiver::State::take(const std::byte* at, std::uint64_t word) {
+  const std::uint64_t size = word & ((std::uint64_t{1} << core::k_size_bits) - 1);
+  if (word != place.word(shape, size) || size > shape.message_max()) {
     return fail(ErrorCode::corrupt, {.stage = Stage::local_check,
                                      .address = reinterpret_cast<std::uint64_t>(at),
                                      .length = size,
-                                     .limit = state.shape.message_max()});
+                                     .limit = shape.message_max()});
   }
-  before = *word;
-  const std::uint64_t begin = state.place.begin(state.shape, size) % state.shape.bytes;
-  const Message message{
-      .data = state.ring + core::ring_data(state.shape) + begin, .size = size, .number = state.place.number};
-  state.place.pass(state.shape, size);
-  const std::scoped_lock lock(state.mutex);
-  state.held.push_back({.end = state.place.bytes});
+  const std::uint64_t begin = place.begin(shape, size) % shape.bytes;
+  const Message message{.data = ring + core::ring_data(shape) + begin, .size = size, .number = place.number};
+  held.push_back({.end = place.begin(shape, size) + core::ring_rounded(size)});
+  words[place.number % shape.slots] = word;
+  place.pass(shape, size);
   return message;
+}
+
+/// Who waits sees another word, at the latest with its next look (memory::k_recheck).
+void MessageReceiver::close() {
+  State& state = *state_;
+  const std::scoped_lock lock(state.mutex);
+  state.closed = true;
+  const std::uint64_t before = state.words[state.place.number % state.shape.slots];
+  state.store(state.place.word_offset(state.shape), before + 1);
 }
 
 Result<void> MessageReceiver::release(std::uint64_t number) {

@@ -5,6 +5,7 @@
 //
 //   0   messages released (the receiver's CPU)
 //   8   bytes released (the same)
+//   16  version of this layout, slots, bytes: what the receiver means, for who attaches
 //   64  `slots` words, one a message: its round and its size; 0: none came yet
 //   …   `bytes` of messages, each from a multiple of 64 on and in one piece
 #pragma once
@@ -17,6 +18,10 @@ namespace hixl::core {
 
 inline constexpr std::uint64_t k_ring_released = 0;
 inline constexpr std::uint64_t k_ring_bytes_released = 8;
+inline constexpr std::uint64_t k_ring_version = 16;
+inline constexpr std::uint64_t k_ring_slots = 24;
+inline constexpr std::uint64_t k_ring_bytes = 32;
+inline constexpr std::uint64_t k_ring_version_now = 1;
 inline constexpr std::uint64_t k_ring_words = 64;
 inline constexpr std::uint64_t k_ring_align = 64;
 inline constexpr std::uint64_t k_word = 8;

@@ -2,22 +2,31 @@
 //
 // hixl::MessageSender: looks for room in the receiver's ring and puts messages there.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <mutex>
 
 #include "core/message_ring.hpp"
+#include "core/runtime_state.hpp"
 
 namespace hixl {
 
 namespace {
 
 using core::RingPlace;
-using SendClock = std::chrono::steady_clock;
 
 /// Memory of any kind up to this size is copied by send(): the text of notes, headers.
 constexpr std::uint64_t k_copied_max = 4096;
+/// So many threads send such memory at once; one more waits for a pause.
+constexpr std::uint32_t k_copies_max = 8;
 /// Between two looks at a full ring: the receiver computes for longer.
 constexpr std::chrono::milliseconds k_room_pause{1};
+
+// The sender's own memory: what was read of the ring's head, a word that nobody changes, then copies; in the beginning,
+// instead of these, the words of the ring.
+constexpr std::uint64_t k_scratch_pause = core::k_ring_words;
+constexpr std::uint64_t k_scratch_data = k_scratch_pause + core::k_ring_align;
 
 }  // namespace
 
@@ -36,7 +45,8 @@ Result<void> RingShape::validate() const {
 
 class MessageSender::State {
  public:
-  State(Runtime& r, const RemoteAddress& at, const RingShape& s) : runtime(r), ring(at), shape(s) {}
+  State(Runtime& r, const RemoteAddress& at, const RingShape& s)
+      : runtime(r), core(RuntimeDoor::core(r)), ring(at), shape(s) {}
   ~State() {
     if (scratch.data != nullptr)
       static_cast<void>(runtime.deregister_async(scratch, k_default_timeout, ended, nullptr));
@@ -48,32 +58,103 @@ class MessageSender::State {
     inside.address += offset;
     return inside;
   }
+  [[nodiscard]] Timeout left(Instant deadline) const {
+    return std::max<Timeout>(deadline - core.loop().port().now(), Timeout{});
+  }
+  [[nodiscard]] Result<void> check(const void* data, std::uint64_t size) const;
+  [[nodiscard]] Result<void> compare_shapes(Instant deadline);
+  [[nodiscard]] Result<void> catch_up(Instant deadline);
+
+  /// How far the receiver has come. Atomics, since it may go on meanwhile; either number is true by itself.
+  [[nodiscard]] Result<void> look(Instant deadline);
+  /// The same without waiting: takes the answer of an earlier question, and asks again. Under the mutex.
+  void look_later();
+  [[nodiscard]] bool has_room(std::uint64_t size) {
+    const std::scoped_lock lock(mutex);
+    return room_for(size);
+  }
+  /// Under the mutex, as what follows.
   [[nodiscard]] bool room_for(std::uint64_t size) const noexcept {
     return place.number - released.number < shape.slots &&
            place.begin(shape, size) + core::ring_rounded(size) - released.bytes <= shape.bytes;
   }
-  /// How far the receiver has come. Atomics, since it may go on meanwhile.
-  Result<void> look(Timeout timeout) {
-    const auto number = runtime.fetch_add_sync(at(core::k_ring_released), 0, timeout);
-    if (!number) return fail(number.error());
-    const auto bytes = runtime.fetch_add_sync(at(core::k_ring_bytes_released), 0, timeout);
-    if (!bytes) return fail(bytes.error());
-    released = {*number, *bytes};
-    return {};
+  [[nodiscard]] Result<Request> post_here(const void* data, std::uint64_t size, const OpOptions& options);
+
+  /// A message under way, and which copy it comes from.
+  struct Sent {
+    Request request;
+    std::uint32_t copy = k_copies_max;
+  };
+  /// BUSY: there is no room now, or no copy.
+  [[nodiscard]] Result<Sent> post_sent(const void* data, std::uint64_t size, bool copied, Instant deadline);
+  void give_back(std::uint32_t copy) {
+    if (copy == k_copies_max) return;
+    const std::scoped_lock lock(mutex);
+    copies &= ~(1U << copy);
   }
-  Result<Request> post_here(const void* data, std::uint64_t size, const OpOptions& options);
-  Result<void> catch_up(Timeout timeout);
 
   Runtime& runtime;
+  core::Core& core;
   RemoteAddress ring;
   RingShape shape;
-  std::mutex mutex;  // guards what is below
   Region scratch{};
+  std::mutex mutex;  // guards what is below; never held while waiting, so that post() may take it on the loop thread
+  bool closed = false;
+  std::uint32_t copies = 0;  // bits of those in use
   RingPlace place{};
-  RingPlace released{};  // at the last look
+  RingPlace released{};            // at the last look
+  std::array<Request, 2> asked{};  // of look_later(): messages, bytes
 };
 
-/// Under the mutex: a place is taken only by a message that was posted, so that there are no holes.
+Result<void> MessageSender::State::check(const void* data, std::uint64_t size) const {
+  if (size > shape.message_max()) {
+    return fail(ErrorCode::invalid_argument,
+                {.rank = ring.rank, .stage = Stage::local_check, .length = size, .limit = shape.message_max()});
+  }
+  if (size > 0 && data == nullptr)
+    return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
+  return {};
+}
+
+/// What the receiver has written at the head of its ring; before anything else there is believed.
+Result<void> MessageSender::State::compare_shapes(Instant deadline) {
+  const auto got = runtime.get_sync(scratch.data, ring, core::k_ring_words, left(deadline));
+  if (!got) return got;
+  const auto* const head = reinterpret_cast<const std::uint64_t*>(scratch.data);
+  const auto compare = [&](std::uint64_t offset, std::uint64_t mine, ErrorCode code) -> Result<void> {
+    const std::uint64_t theirs = head[offset / core::k_word];
+    if (theirs == mine) return {};
+    return fail(code, {.rank = ring.rank, .stage = Stage::connect, .length = mine, .limit = theirs});
+  };
+  if (auto same = compare(core::k_ring_version, core::k_ring_version_now, ErrorCode::version_mismatch); !same)
+    return same;
+  if (auto same = compare(core::k_ring_slots, shape.slots, ErrorCode::invalid_argument); !same) return same;
+  return compare(core::k_ring_bytes, shape.bytes, ErrorCode::invalid_argument);
+}
+
+Result<void> MessageSender::State::look(Instant deadline) {
+  const auto number = runtime.fetch_add_sync(at(core::k_ring_released), 0, left(deadline));
+  if (!number) return fail(number.error());
+  const auto bytes = runtime.fetch_add_sync(at(core::k_ring_bytes_released), 0, left(deadline));
+  if (!bytes) return fail(bytes.error());
+  const std::scoped_lock lock(mutex);
+  released = {std::max(released.number, *number), std::max(released.bytes, *bytes)};
+  return {};
+}
+
+void MessageSender::State::look_later() {
+  const auto look = [this](Request& question, std::uint64_t offset, std::uint64_t& known) {
+    const auto answer = question.value();
+    if (!answer && answer.error().code == ErrorCode::busy) return;  // it is under way
+    if (answer) known = std::max(known, *answer);
+    auto next = runtime.fetch_add(at(offset), 0);
+    question = next ? std::move(*next) : Request();
+  };
+  look(asked[0], core::k_ring_released, released.number);
+  look(asked[1], core::k_ring_bytes_released, released.bytes);
+}
+
+/// A place is taken only by a message that was posted, so that there are no holes.
 Result<Request> MessageSender::State::post_here(const void* data, std::uint64_t size, const OpOptions& options) {
   const std::uint64_t begin = place.begin(shape, size) % shape.bytes;
   const Signal signal{.word = at(place.word_offset(shape)), .value = place.word(shape, size)};
@@ -82,13 +163,38 @@ Result<Request> MessageSender::State::post_here(const void* data, std::uint64_t 
   return request;
 }
 
+Result<MessageSender::State::Sent> MessageSender::State::post_sent(const void* data, std::uint64_t size, bool copied,
+                                                                   Instant deadline) {
+  const std::scoped_lock lock(mutex);
+  if (closed) return fail(ErrorCode::cancelled, {.rank = ring.rank, .stage = Stage::transfer});
+  if (!room_for(size)) return fail(ErrorCode::busy, {.rank = ring.rank, .limit = shape.slots});
+  const Timeout time = left(deadline);
+  if (time == Timeout{}) {
+    return fail(ErrorCode::deadline_exceeded, {.rank = ring.rank, .stage = Stage::transfer, .length = size});
+  }
+  Sent sent;
+  const void* from = data;
+  if (copied) {
+    sent.copy = static_cast<std::uint32_t>(std::countr_one(copies));
+    if (sent.copy == k_copies_max) return fail(ErrorCode::busy, {.limit = k_copies_max});
+    const std::uint64_t offset = k_scratch_data + sent.copy * k_copied_max;
+    if (const auto in = runtime.copy_in(scratch, offset, data, size); !in) return fail(in.error());
+    from = scratch.data + offset;
+  }
+  auto request = post_here(from, size, {.timeout = time});
+  if (!request) return fail(request.error());
+  sent.request = std::move(*request);
+  if (copied) copies |= 1U << sent.copy;
+  return sent;
+}
+
 /// What an earlier sender left that was not yet released still has its room.
-Result<void> MessageSender::State::catch_up(Timeout timeout) {
-  if (const auto seen = look(timeout); !seen) return seen;
+Result<void> MessageSender::State::catch_up(Instant deadline) {
+  if (const auto seen = look(deadline); !seen) return seen;
   place = released;
   const std::uint64_t bytes = shape.slots * core::k_word;
-  auto* const words = reinterpret_cast<std::uint64_t*>(scratch.data);
-  if (const auto got = runtime.get_sync(words, at(core::k_ring_words), bytes, timeout); !got) return got;
+  auto* const words = reinterpret_cast<std::uint64_t*>(scratch.data + k_scratch_data);
+  if (const auto got = runtime.get_sync(words, at(core::k_ring_words), bytes, left(deadline)); !got) return got;
   for (std::uint32_t i = 0; i < shape.slots; ++i) {
     const std::uint64_t word = words[place.number % shape.slots];
     const std::uint64_t size = word & ((std::uint64_t{1} << core::k_size_bits) - 1);
@@ -104,72 +210,68 @@ MessageSender::~MessageSender() = default;
 Result<std::unique_ptr<MessageSender>> MessageSender::attach(Runtime& runtime, const RemoteAddress& ring,
                                                              const RingShape& shape, Timeout timeout) {
   if (const auto valid = shape.validate(); !valid) return fail(valid.error());
+  auto state = std::make_unique<State>(runtime, ring, shape);
+  const auto deadline = state->core.deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  if (const auto there = runtime.check_access(ring, core::k_ring_words, Rights::all); !there) {
+    return fail(there.error());
+  }
+  const std::uint64_t data = std::max(k_copies_max * k_copied_max, shape.slots * core::k_word);
+  auto scratch = runtime.allocate(k_scratch_data + data, {.rights = Rights::none});
+  if (!scratch) return fail(scratch.error());
+  state->scratch = *scratch;
+  if (const auto same = state->compare_shapes(*deadline); !same) return fail(same.error());
   if (const auto there = runtime.check_access(ring, shape.region_bytes(), Rights::all); !there) {
     return fail(there.error());
   }
-  auto state = std::make_unique<State>(runtime, ring, shape);
-  auto scratch =
-      runtime.allocate(std::max(k_copied_max + core::k_word, shape.slots * core::k_word), {.rights = Rights::none});
-  if (!scratch) return fail(scratch.error());
-  state->scratch = *scratch;
-  if (const auto caught = state->catch_up(timeout); !caught) return fail(caught.error());
+  if (const auto caught = state->catch_up(*deadline); !caught) return fail(caught.error());
   return std::unique_ptr<MessageSender>(new MessageSender(std::move(state)));
 }
 
 Result<void> MessageSender::send(const void* data, std::uint64_t size, Timeout timeout) {
   State& state = *state_;
-  if (size > state.shape.message_max()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        {.rank = state.ring.rank, .stage = Stage::local_check, .length = size, .limit = state.shape.message_max()});
-  }
-  if (timeout < Timeout{} && timeout != k_default_timeout) {
-    return fail(ErrorCode::invalid_argument, {.rank = state.ring.rank, .stage = Stage::options});
-  }
-  if (size > 0 && data == nullptr)
-    return fail(ErrorCode::invalid_argument, {.stage = Stage::local_check, .length = size});
-  // The library's own default: what a call without a time has.
-  const auto end = SendClock::now() + (timeout == k_default_timeout ? Timeout(std::chrono::seconds(30)) : timeout);
-  const auto left = [end] { return std::max<Timeout>(end - SendClock::now(), Timeout{}); };
-  std::unique_lock lock(state.mutex);
-  while (!state.room_for(size)) {
-    if (const auto seen = state.look(left()); !seen) return seen;
-    if (state.room_for(size)) break;
-    if (left() == Timeout{}) {
+  if (const auto valid = state.check(data, size); !valid) return valid;
+  if (const auto admitted = state.core.admit(); !admitted) return admitted;
+  if (state.core.on_loop_thread()) return fail(ErrorCode::would_deadlock, {.rank = state.ring.rank});
+  const auto deadline = state.core.deadline_of(timeout);
+  if (!deadline) return fail(deadline.error());
+  const bool registered = size == 0 || state.runtime.check_access(data, size, Rights::read).has_value();
+  const bool copied = !registered && size <= k_copied_max;
+  for (;;) {
+    auto sent = state.post_sent(data, size, copied, *deadline);
+    if (sent) {
+      auto ended = sent->request.wait();
+      state.give_back(sent->copy);
+      return ended;
+    }
+    if (sent.error().code != ErrorCode::busy) return fail(sent.error());
+    if (!state.has_room(size)) {
+      if (const auto seen = state.look(*deadline); !seen) return seen;
+      if (state.has_room(size)) continue;
+    }
+    if (state.left(*deadline) == Timeout{}) {
       return fail(ErrorCode::deadline_exceeded, {.rank = state.ring.rank, .stage = Stage::transfer, .length = size});
     }
     // Asleep on a word that nobody changes: the receiver does not know that we wait.
-    lock.unlock();
-    const auto paused = state.runtime.wait_signal(state.scratch.data + k_copied_max, Compare::equal, 1,
-                                                  std::min<Timeout>(left(), k_room_pause));
+    const auto paused = state.runtime.wait_signal(state.scratch.data + k_scratch_pause, Compare::equal, 1,
+                                                  std::min<Timeout>(state.left(*deadline), k_room_pause));
     if (!paused && paused.error().code != ErrorCode::deadline_exceeded) return fail(paused.error());
-    lock.lock();
   }
-  const bool registered = size == 0 || state.runtime.check_access(data, size, Rights::read).has_value();
-  const bool copied = !registered && size <= k_copied_max;
-  if (copied) {
-    if (const auto in = state.runtime.copy_in(state.scratch, 0, data, size); !in) return in;
-  }
-  auto request = state.post_here(copied ? state.scratch.data : data, size, {.timeout = left()});
-  if (!request) return fail(request.error());
-  if (!copied) lock.unlock();  // else the scratch is in use until the end
-  return request->wait();
 }
 
 Result<Request> MessageSender::post(const void* data, std::uint64_t size, const OpOptions& options) {
   State& state = *state_;
-  if (size > state.shape.message_max()) {
-    return fail(
-        ErrorCode::invalid_argument,
-        {.rank = state.ring.rank, .stage = Stage::local_check, .length = size, .limit = state.shape.message_max()});
-  }
+  if (const auto valid = state.check(data, size); !valid) return fail(valid.error());
   const std::scoped_lock lock(state.mutex);
-  if (!state.room_for(size)) {
-    // On a healthy window this is done at once, on any thread; elsewhere the old answer stands.
-    static_cast<void>(state.look(k_default_timeout));
-    if (!state.room_for(size)) return fail(ErrorCode::busy, {.rank = state.ring.rank, .limit = state.shape.slots});
-  }
+  if (state.closed) return fail(ErrorCode::cancelled, {.rank = state.ring.rank, .stage = Stage::transfer});
+  if (!state.room_for(size)) state.look_later();
+  if (!state.room_for(size)) return fail(ErrorCode::busy, {.rank = state.ring.rank, .limit = state.shape.slots});
   return state.post_here(data, size, options);
+}
+
+void MessageSender::close() {
+  const std::scoped_lock lock(state_->mutex);
+  state_->closed = true;
 }
 
 }  // namespace hixl

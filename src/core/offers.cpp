@@ -34,13 +34,13 @@ Result<void> Core::offer(std::span<const Region> regions, Done done, void* conte
 }  // namespace core
 
 Result<void> Offers::add(Runtime& runtime, std::span<const Region> regions) {
-  core::Core& core = *runtime.state_->core;
+  core::Core& core = RuntimeDoor::core(runtime);
   return core::flatten(core::wait_for<Result<void>>(
       core, [&](void* waiting) { return core.offer(regions, core::store_result, waiting); }));
 }
 
 Result<std::vector<RemoteRegion>> Offers::ask(Runtime& runtime, Rank rank, std::uint32_t tag, Timeout timeout) {
-  core::Core& core = *runtime.state_->core;
+  core::Core& core = RuntimeDoor::core(runtime);
   auto answers = core::wait_for<std::vector<PeerAddresses>>(core, [&](void* waiting) {
     return core.exchange({}, std::span(&rank, 1), timeout, core::store_answers, waiting,
                          {.note = wire::ExchangeNote::question, .group = tag});

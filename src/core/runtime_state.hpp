@@ -18,4 +18,10 @@ class Runtime::State {
   std::unique_ptr<core::Core> core;
 };
 
+/// How other classes of the public interface come to the core.
+class RuntimeDoor {
+ public:
+  [[nodiscard]] static core::Core& core(Runtime& runtime) noexcept { return *runtime.state_->core; }
+};
+
 }  // namespace hixl

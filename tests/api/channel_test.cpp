@@ -8,6 +8,7 @@
 
 #include <hixl/channel.hpp>
 
+#include "channel_pair.hpp"
 #include "support.hpp"
 
 using namespace hixl;
@@ -15,22 +16,6 @@ using namespace hixl::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-struct Pair {
-  explicit Pair(std::vector<LinkKind> links = {}, const RingShape& shape = {}) : world(2, std::move(links)) {
-    Result<std::unique_ptr<Channel>> other;
-    std::thread connecting([&] { other = Channel::connect(world[1], 0, shape, k_patience); });
-    auto mine = Channel::connect(world[0], 1, shape, k_patience);
-    connecting.join();
-    require_ok(mine);
-    require_ok(other);
-    a = std::move(*mine);
-    b = std::move(*other);
-  }
-  World world;
-  std::unique_ptr<Channel> a;
-  std::unique_ptr<Channel> b;
-};
 
 std::byte pattern(std::uint64_t message, std::uint64_t at) {
   return static_cast<std::byte>(message * 131 + at * 7 + 1);
