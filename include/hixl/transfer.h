@@ -31,7 +31,8 @@ HIXL_API hixl_status_t hixl_put_sync(hixl_ctx_t ctx, uint64_t local_addr, uint64
 HIXL_API hixl_status_t hixl_get_sync(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remote_addr, size_t size, int rank);
 
 /* Returns at once. On failure *req is a request that has ended with the same error, so that waiting for it is right in
- * any case. HIXL_ERR_BUSY: no place is free; look at some ends, then post again. */
+ * any case. HIXL_ERR_BUSY: no place is free; look at some ends, then post again. *req has then ended with
+ * HIXL_ERR_LIMIT_REACHED, since hixl_query() says BUSY of what is under way. */
 HIXL_API hixl_status_t hixl_put_async(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remote_addr, size_t size, int rank,
                                       hixl_put_request_t* req);
 HIXL_API hixl_status_t hixl_get_async(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remote_addr, size_t size, int rank,
@@ -54,9 +55,11 @@ HIXL_API hixl_status_t hixl_wait(hixl_request_t* req);
 HIXL_API hixl_status_t hixl_wait_timeout(hixl_request_t* req, int timeout_ms);
 /* Never waits: HIXL_ERR_BUSY while it is under way, then its result, the same one every time. */
 HIXL_API hixl_status_t hixl_query(hixl_request_t req);
-/* Waits for all; the first error in order of the array after all have ended. `statuses`, one each, may be null. */
+/* Waits for all; the first error in order of the array after all have ended. While one has not, the reason why the wait
+ * is over (HIXL_ERR_DEADLINE_EXCEEDED), whatever others have ended with. `statuses`, one each, may be null: of what is
+ * under way HIXL_ERR_BUSY. */
 HIXL_API hixl_status_t hixl_wait_all(size_t count, hixl_request_t* reqs, hixl_status_t* statuses, int timeout_ms);
-/* Waits for one that has ended, gives its index, and its result. */
+/* Waits for one that has ended, gives its index, and its result. *index is `count` when none has. */
 HIXL_API hixl_status_t hixl_wait_any(size_t count, hixl_request_t* reqs, size_t* index, int timeout_ms);
 /* Asks that it end now; its end then tells HIXL_ERR_CANCELLED, or success if it was through. Never waits. */
 HIXL_API hixl_status_t hixl_cancel(hixl_request_t req);

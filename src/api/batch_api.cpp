@@ -25,15 +25,28 @@ class Batch final : public Object {
   std::vector<BatchEntry> entries;
 };
 
-/// The entries with their places in one peer's buffer.
-Result<std::vector<BatchEntry>> placed(Batch& batch, Context& context) {
+/// What a batch is at this moment.
+struct Listed {
+  std::uint32_t buffer_id = 0;
+  std::vector<BatchEntry> entries;
+};
+
+/// A copy, so that nobody is inside the batch while the transfer waits for the peer.
+Result<Listed> listed(HIXL_BatchDescriptor_t handle) {
+  const Inside<Batch> batch(handle);
+  if (!batch) return batch.error();
+  const std::scoped_lock lock(batch->mutex);
+  return Listed{batch->buffer_id, batch->entries};
+}
+
+/// Gives the entries their places in one peer's buffer.
+Result<void> place(Listed& list, Context& context) {
   if (context.peers.size() != 1) {
     return fail(ErrorCode::invalid_argument, {.stage = Stage::options, .length = context.peers.size(), .limit = 1});
   }
-  const auto region = context.buffer(context.peers.front(), batch.buffer_id);
+  const auto region = context.buffer(context.peers.front(), list.buffer_id);
   if (!region) return fail(region.error());
-  const std::scoped_lock lock(batch.mutex);
-  std::vector<BatchEntry> entries = batch.entries;
+  std::vector<BatchEntry>& entries = list.entries;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::uint64_t offset = entries[i].remote.address;
     if (offset > region->length) {  // checked here, since adding it might wrap around
@@ -47,15 +60,16 @@ Result<std::vector<BatchEntry>> placed(Batch& batch, Context& context) {
     }
     entries[i].remote = region->at(offset);
   }
-  return entries;
+  return {};
 }
 
 }  // namespace
 
 HIXL_Status_t HIXL_BatchInitBuffer(HIXL_BatchDescriptor_t* batch, uint32_t buffer_id) {
   return guarded([&]() -> Result<void> {
-    if (batch == nullptr || buffer_id >= k_buffers_max) return missing_argument();
+    if (batch == nullptr) return missing_argument();
     *batch = nullptr;
+    if (buffer_id >= k_buffers_max) return missing_argument();
     const auto handle = World::get().handles.add(HandleKind::batch, std::make_unique<Batch>(buffer_id));
     if (!handle) return fail(handle.error());
     *batch = handle->as<HIXL_BatchDescriptor_t>();
@@ -84,19 +98,18 @@ HIXL_Status_t HIXL_BatchAddEntry(HIXL_BatchDescriptor_t* batch, void* local_addr
 }
 
 HIXL_Status_t HIXL_BatchTransfer(HIXL_Context_t context, HIXL_BatchDescriptor_t* batch, HIXL_Request_t* req) {
-  return guarded([&]() -> Result<void> {
-    if (batch == nullptr) return failed_post(req, missing_argument());
+  return guarded_post(req, [&]() -> Result<void> {
+    if (batch == nullptr) return missing_argument();
     const Inside<Context> where(context);
-    if (!where) return failed_post(req, where.error());
-    const Inside<Batch> inside(*batch);
-    if (!inside) return failed_post(req, inside.error());
-    const auto entries = placed(*inside, *where);
-    if (!entries) return failed_post(req, fail(entries.error()));
+    if (!where) return where.error();
+    auto list = listed(*batch);
+    if (!list) return fail(list.error());
+    if (const auto placed = place(*list, *where); !placed) return placed;
     const auto posted = post_request(where.world(), where.note(), req, {}, [&](const OpOptions& options) {
-      return where->runtime().batch(*entries, options);
+      return where->runtime().batch(list->entries, options);
     });
     // The peer, or its buffer, lives a second time: the next transfer asks again.
-    if (!posted && posted.error().code == ErrorCode::stale) where->forget(where->peers.front(), inside->buffer_id);
+    if (!posted && posted.error().code == ErrorCode::stale) where->forget(where->peers.front(), list->buffer_id);
     return posted;
   });
 }

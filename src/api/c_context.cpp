@@ -138,6 +138,7 @@ hixl_status_t hixl_report(hixl_ctx_t ctx, hixl_report_t what, int json, char* te
   return guarded([&]() -> Result<void> {
     if (needed != nullptr) *needed = 0;
     if (text == nullptr && size > 0) return missing_argument();
+    if (size > 0) *text = '\0';
     const Inside<View> view(ctx);
     if (!view) return view.error();
     const auto report = report_of(view->runtime(), what, json != 0);

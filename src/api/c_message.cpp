@@ -75,9 +75,9 @@ hixl_status_t hixl_send(hixl_conn_t conn, const void* data, size_t size) {
 
 hixl_status_t hixl_recv(hixl_conn_t conn, const void** data, size_t* size, int timeout_ms) {
   return guarded([&]() -> Result<void> {
+    if (data != nullptr) *data = nullptr;
+    if (size != nullptr) *size = 0;
     if (data == nullptr || size == nullptr) return missing_argument(Stage::transfer);
-    *data = nullptr;
-    *size = 0;
     const Inside<Connection> inside(conn);
     if (!inside) return inside.error();
     const auto message = inside->channel->receiver().receive(timeout_of(timeout_ms));

@@ -24,10 +24,10 @@ static hixl_status_t with_runtime(hixl_ctx_t ctx, Call&& call) {
 template <class Post>
 static hixl_status_t post_here(hixl_ctx_t ctx, hixl_request_t* req, bool wanted, hixl_callback_t done, void* user_data,
                                Post&& post) {
-  return guarded([&]() -> Result<void> {
+  return guarded_post(req, [&]() -> Result<void> {
     if (wanted && req == nullptr) return missing_argument();
     const Inside<View> view(ctx);
-    if (!view) return failed_post(req, view.error());
+    if (!view) return view.error();
     return post_request(view.world(), view.note(), req, {done, user_data},
                         [&](const OpOptions& options) { return post(view->runtime(), options); });
   });
@@ -59,7 +59,7 @@ hixl_status_t hixl_get_async(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remot
 
 hixl_status_t hixl_put_callback(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remote_addr, size_t size, int rank,
                                 hixl_callback_t done, void* user_data, hixl_request_t* req) {
-  if (done == nullptr) return guarded([&]() -> Result<void> { return failed_post(req, missing_argument()); });
+  if (done == nullptr) return guarded_post(req, []() -> Result<void> { return missing_argument(); });
   return post_here(ctx, req, false, done, user_data, [&](Runtime& r, const OpOptions& options) {
     return r.put(pointer_of(local_addr), place(remote_addr, rank), size, options);
   });
@@ -67,7 +67,7 @@ hixl_status_t hixl_put_callback(hixl_ctx_t ctx, uint64_t local_addr, uint64_t re
 
 hixl_status_t hixl_get_callback(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remote_addr, size_t size, int rank,
                                 hixl_callback_t done, void* user_data, hixl_request_t* req) {
-  if (done == nullptr) return guarded([&]() -> Result<void> { return failed_post(req, missing_argument()); });
+  if (done == nullptr) return guarded_post(req, []() -> Result<void> { return missing_argument(); });
   return post_here(ctx, req, false, done, user_data, [&](Runtime& r, const OpOptions& options) {
     return r.get(pointer_of(local_addr), place(remote_addr, rank), size, options);
   });

@@ -3,15 +3,13 @@
 // hixl/transfer.h: looking at the end of requests.
 #include <hixl/transfer.h>
 
+#include <algorithm>
 #include <vector>
 
-#include "api/waiting.hpp"
 #include "api/world.hpp"
 
 using namespace hixl;
 using namespace hixl::api;
-
-namespace hixl::api {
 
 namespace {
 
@@ -27,6 +25,7 @@ class Borrowed {
  public:
   Borrowed(World& world, std::size_t count, const hixl_request_t* reqs) : world_(world), reqs_(reqs) {
     copies_.reserve(count);
+    borrowed_.reserve(count);  // nothing may be thrown once a copy is out
     for (std::size_t i = 0; i < count; ++i) {
       auto copy = world.requests.borrow(Handle::of(reqs[i]));
       borrowed_.push_back(copy.has_value());
@@ -49,8 +48,6 @@ class Borrowed {
   std::vector<bool> borrowed_;
 };
 
-}  // namespace
-
 Result<void> wait_for(hixl_request_t* req, int timeout_ms) {
   if (req == nullptr) return missing_argument();
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
@@ -60,35 +57,39 @@ Result<void> wait_for(hixl_request_t* req, int timeout_ms) {
 }
 
 Result<void> wait_for_all(std::size_t count, hixl_request_t* reqs, hixl_status_t* statuses, int timeout_ms) {
+  if (statuses != nullptr) std::fill_n(statuses, count, hixl_status_t{HIXL_ERR_BUSY});  // none is known to have ended
   if (reqs == nullptr && count > 0) return missing_argument();
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
   Borrowed borrowed(World::get(), count, reqs);
   const auto waited = wait_all(borrowed.all(), timeout_of(timeout_ms));
   Result<void> first;
+  bool open = false;
   for (std::size_t i = 0; i < count; ++i) {
     Result<void> result = borrowed.give_back(i);
+    open |= !result && result.error().code == ErrorCode::busy;
     if (statuses != nullptr) statuses[i] = static_cast<hixl_status_t>(result ? ErrorCode::ok : result.error().code);
     if (first && !result) first = std::move(result);
   }
-  const bool open = !first && first.error().code == ErrorCode::busy;
-  return open ? waited : first;
+  // While one is under way the wait has failed, whatever others ended with.
+  return open && !waited ? waited : first;
 }
 
 Result<void> wait_for_any(std::size_t count, hixl_request_t* reqs, std::size_t* index, int timeout_ms) {
+  if (index != nullptr) *index = count;
   if (reqs == nullptr || index == nullptr || count == 0) return missing_argument();
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
   Borrowed borrowed(World::get(), count, reqs);
   const auto ended = wait_any(borrowed.all(), timeout_of(timeout_ms));
-  Result<void> result = ended ? Result<void>() : fail(ended.error());
+  // The one that has ended first: only its copy knows the end, which other copies of the same request need.
+  const Result<void> result = ended ? borrowed.give_back(*ended) : fail(ended.error());
   for (std::size_t i = 0; i < count; ++i) {
-    Result<void> one = borrowed.give_back(i);
-    if (ended && i == *ended) result = std::move(one);
+    if (!ended || i != *ended) static_cast<void>(borrowed.give_back(i));
   }
-  *index = ended ? *ended : count;
+  if (ended) *index = *ended;
   return result;
 }
 
-}  // namespace hixl::api
+}  // namespace
 
 hixl_status_t hixl_wait(hixl_request_t* req) {
   return guarded([&] { return wait_for(req, HIXL_TIMEOUT_DEFAULT); });

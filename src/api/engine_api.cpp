@@ -13,7 +13,6 @@
 #include "api/contexts.hpp"
 #include "api/posting.hpp"
 #include "api/regions.hpp"
-#include "api/waiting.hpp"
 #include "api/world.hpp"
 
 using namespace hixl;
@@ -102,11 +101,11 @@ static Result<Transfer> transfer_of(const Context& context, const HIXL_Descripto
 
 static HIXL_Status_t post_descriptor(HIXL_Context_t handle, const HIXL_Descriptor_t* descriptor, HIXL_Request_t* req,
                                      HIXL_Op_t type) {
-  return guarded([&]() -> Result<void> {
+  return guarded_post(req, [&]() -> Result<void> {
     const Inside<Context> context(handle);
-    if (!context) return failed_post(req, context.error());
+    if (!context) return context.error();
     const auto t = transfer_of(*context, descriptor, type);
-    if (!t) return failed_post(req, fail(t.error()));
+    if (!t) return fail(t.error());
     return post_request(context.world(), context.note(), req, {descriptor->cb, descriptor->user_data},
                         [&](const OpOptions& options) {
                           Runtime& runtime = context->runtime();
@@ -164,14 +163,16 @@ HIXL_Status_t HIXL_RegisterBuffer(HIXL_Engine_t engine, void* data, size_t size,
     const Inside<View> view(engine);
     if (!view) return view.error();
     if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
-    // Tried first, so that a range that cannot be registered takes no number.
-    const auto probe = view->runtime().register_memory(data, size);
-    if (!probe) return fail(probe.error());
-    const std::uint32_t id = view->engine->buffers.fetch_add(1, std::memory_order_relaxed);
+    const std::scoped_lock numbering(view->engine->numbering);
+    const std::uint32_t id = view->engine->buffers;
+    if (id >= k_buffers_max) return fail(ErrorCode::limit_reached, {.stage = Stage::memory, .limit = k_buffers_max});
     const auto region = view->runtime().register_memory(data, size, {.tag = k_buffer_tag + id});
-    static_cast<void>(view->runtime().deregister(*probe));
     if (!region) return fail(region.error());
-    if (const auto offered = Offers::add(view->runtime(), {&*region, 1}); !offered) return offered;
+    if (const auto offered = Offers::add(view->runtime(), {&*region, 1}); !offered) {
+      static_cast<void>(end_region(*view->engine, *region));
+      return offered;
+    }
+    view->engine->buffers += 1;
     *buffer_id = id;
     return {};
   });

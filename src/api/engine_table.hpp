@@ -3,7 +3,6 @@
 // EngineTable: the runtimes of this process, one a rank. Views (hixl_ctx_t) of one rank share its runtime.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,7 +28,8 @@ class Engine {
   const std::unique_ptr<Runtime> runtime;
   const RuntimeOptions options;
   ToldRanges told{*runtime};
-  std::atomic<std::uint32_t> buffers{0};  ///< that HIXL_RegisterBuffer() has numbered
+  std::mutex numbering;       ///< one buffer at a time gets its number; held while the loop is told of it
+  std::uint32_t buffers = 0;  ///< that HIXL_RegisterBuffer() has numbered
 };
 
 /// Where a rank's runtime is, or was. Whoever makes or ends it holds the mutex, and others wait for that.

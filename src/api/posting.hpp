@@ -18,10 +18,15 @@ struct Told {
   void* user_data = nullptr;
 };
 
-/// The request of what never began has ended with its error, so that the wait which follows a post tells it again.
-inline tl::unexpected<Error> failed_post(hixl_request_t* req, const tl::unexpected<Error>& error) noexcept {
-  if (req != nullptr) *req = RequestRing::failed(error.value()).as<hixl_request_t>();
-  return error;
+/// A call that posts; `req` may be null. The request of what never began has ended with its error, however it failed,
+/// so that the wait which follows a post tells it again.
+template <class Call>
+hixl_status_t guarded_post(hixl_request_t* req, Call&& call) noexcept {
+  const hixl_status_t status = guarded(std::forward<Call>(call));
+  if (status != HIXL_OK && req != nullptr) {
+    *req = RequestRing::failed(static_cast<ErrorCode>(status)).as<hixl_request_t>();
+  }
+  return status;
 }
 
 /// `post(options)` is the core's call. `req` may be null: then nobody waits for it.
@@ -34,11 +39,11 @@ template <class Post>
     return {};
   }
   auto place = world.requests.take(note);
-  if (!place) return failed_post(req, tl::unexpected<Error>(place.error()));
+  if (!place) return fail(place.error());
   OpOptions options;
   if (told.function != nullptr) options.callback = place->call(told.function, told.user_data);
   auto posted = post(options);
-  if (!posted) return failed_post(req, tl::unexpected<Error>(posted.error()));
+  if (!posted) return fail(posted.error());
   const Handle handle = place->fill(std::move(*posted));
   if (req != nullptr) *req = handle.as<hixl_request_t>();
   return {};

@@ -36,9 +36,11 @@ class RequestRing {
   class Place;
   /// BUSY: every place holds an end that nobody has looked at.
   [[nodiscard]] Result<Place> take(ThreadNote& note);
-  /// The handle of an operation that never began: it is the error's code itself.
-  [[nodiscard]] static Handle failed(const Error& error) noexcept {
-    return Handle::make(HandleKind::failed, 0, static_cast<std::uint32_t>(error.code), k_failed);
+  /// The handle of an operation that never began: it is the error's code itself. In place of BUSY, by which a request
+  /// says that it is under way, LIMIT_REACHED.
+  [[nodiscard]] static Handle failed(ErrorCode code) noexcept {
+    if (code == ErrorCode::busy) code = ErrorCode::limit_reached;
+    return Handle::make(HandleKind::failed, 0, static_cast<std::uint32_t>(code), k_failed);
   }
   /// That code; nothing: it is no such handle.
   [[nodiscard]] static std::optional<ErrorCode> code_of(Handle handle) noexcept;

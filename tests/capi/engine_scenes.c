@@ -32,6 +32,7 @@ void play_engine(void) {
   for (size_t i = 0; i < size; ++i) peers[i] = (int)i;
   memset(memory[0], rank + 1, BYTES);
   for (int i = 0; i < 2; ++i) {
+    CHECK_STATUS(HIXL_RegisterBuffer(engine, NULL, BYTES, &ids[i]), HIXL_ERR_MEMORY_UNMAPPED); /* takes no number */
     CHECK_OK(HIXL_RegisterBuffer(engine, memory[i], BYTES, &ids[i]));
     CHECK(ids[i] == (uint32_t)i);
   }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -127,6 +128,57 @@ TEST_CASE("requests that nobody looks at make the next post BUSY; looking or dro
   CHECK(hixl_query(dropped) == HIXL_ERR_INVALID_REQUEST);
   CHECK(hixl_flush(one.ctx, 0, k_patience_ms) == HIXL_OK);
   CHECK(one.put(&requests[1]) == HIXL_OK);
+}
+
+TEST_CASE("a post that was BUSY has ended, with an error that does not say that it is under way") {
+  const Alone one(8);
+  std::vector<hixl_request_t> requests(16);
+  std::size_t posted = 0;
+  while (one.put(&requests[posted]) == HIXL_OK) posted += 1;
+  REQUIRE(posted < 9);
+  CHECK(hixl_last_status() == HIXL_ERR_BUSY);
+  hixl_request_t& refused = requests[posted];
+  CHECK(hixl_query(refused) == HIXL_ERR_LIMIT_REACHED);
+  CHECK(hixl_wait(&refused) == HIXL_ERR_LIMIT_REACHED);
+  CHECK(hixl_wait_all(posted + 1, requests.data(), nullptr, k_patience_ms) == HIXL_ERR_LIMIT_REACHED);
+}
+
+TEST_CASE("a wait for all that is over while one is under way says so, whatever another has ended with") {
+  const Alone one;
+  std::promise<void> go;
+  const auto hold = [](hixl_status_t, void* held) { static_cast<std::promise<void>*>(held)->get_future().wait(); };
+  hixl_request_t requests[2] = {};
+  // While the loop stands still in a callback, what is posted stays under way.
+  REQUIRE(hixl_put_callback(one.ctx, address(one.data), address(one.data) + 4096, 4096, 0, hold, &go, nullptr) ==
+          HIXL_OK);
+  CHECK(hixl_put_async(one.ctx, address(one.data), 16, 4096, 0, &requests[0]) == HIXL_ERR_NOT_REGISTERED);
+  REQUIRE(one.put(&requests[1]) == HIXL_OK);
+  hixl_status_t statuses[2] = {};
+  CHECK(hixl_wait_all(2, requests, statuses, 1) == HIXL_ERR_DEADLINE_EXCEEDED);
+  CHECK(statuses[0] == HIXL_ERR_NOT_REGISTERED);
+  CHECK(statuses[1] == HIXL_ERR_BUSY);
+  std::size_t index = 9;
+  CHECK(hixl_wait_any(1, &requests[1], &index, 1) == HIXL_ERR_DEADLINE_EXCEEDED);
+  CHECK(index == 1);
+  go.set_value();
+  CHECK(hixl_wait_all(2, requests, statuses, k_patience_ms) == HIXL_ERR_NOT_REGISTERED);
+  CHECK(statuses[1] == HIXL_OK);
+  CHECK(hixl_wait_all(1, nullptr, statuses, 1) == HIXL_ERR_INVALID_ARGUMENT);
+  CHECK(statuses[0] == HIXL_ERR_BUSY);  // nothing is left from before
+}
+
+TEST_CASE("a request may be in a list twice") {
+  const Alone one;
+  for (int round = 0; round < rounds(500); ++round) {
+    hixl_request_t requests[3] = {};
+    REQUIRE(one.put(&requests[0]) == HIXL_OK);
+    REQUIRE(one.put(&requests[1]) == HIXL_OK);
+    requests[2] = requests[0];
+    std::size_t index = 9;
+    CHECK(hixl_wait_any(3, requests, &index, k_patience_ms) == HIXL_OK);
+    CHECK(index < 3);
+    CHECK(hixl_wait_all(3, requests, nullptr, k_patience_ms) == HIXL_OK);
+  }
 }
 
 TEST_CASE("threads wait for, query and cancel the same requests at once") {

@@ -24,6 +24,7 @@ static void try_context(hixl_ctx_t ctx) {
   hixl_comm_t comm = (hixl_comm_t)(uintptr_t)8;
   hixl_conn_t conn = (hixl_conn_t)(uintptr_t)8;
   size_t needed = 1;
+  char text[8] = "before";
   uint32_t id = 0;
   const int ranks[1] = {0};
   const uint64_t at = address_of(memory);
@@ -37,6 +38,7 @@ static void try_context(hixl_ctx_t ctx) {
   CHECK(refused(hixl_check_access(ctx, at, 8, 0)));
   CHECK(refused(hixl_check_local(ctx, at, 8)));
   CHECK(refused(hixl_report(ctx, HIXL_REPORT_LINKS, 0, NULL, 0, &needed)) && needed == 0);
+  CHECK(refused(hixl_report(ctx, HIXL_REPORT_LINKS, 0, text, sizeof text, NULL)) && text[0] == '\0');
   CHECK(refused(hixl_dump_regions(ctx)));
   CHECK(refused(hixl_put_sync(ctx, at, at, 8, 0)));
   CHECK(refused(hixl_get_sync(ctx, at, at, 8, 0)));
@@ -123,6 +125,7 @@ static void try_request(hixl_request_t req) {
 static void try_nulls(void) {
   hixl_request_t req = NULL;
   size_t index = 0;
+  size_t size = 0;
   CHECK_STATUS(hixl_init(NULL, NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_alloc(NULL, 8, NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_wait(NULL), HIXL_ERR_INVALID_ARGUMENT);
@@ -132,11 +135,18 @@ static void try_nulls(void) {
   CHECK_OK(hixl_wait_all(0, NULL, NULL, 0));
   CHECK_STATUS(hixl_wait_any(0, &req, &index, 0), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_wait_any(1, &req, NULL, 0), HIXL_ERR_INVALID_ARGUMENT);
+  index = 7;
+  CHECK_STATUS(hixl_wait_any(1, NULL, &index, 0), HIXL_ERR_INVALID_ARGUMENT);
+  CHECK(index == 1);
   CHECK_STATUS(hixl_request_drop(NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_put_async(NULL, 0, 0, 0, 0, NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_comm_create(NULL, NULL, 0, NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_comm_world(NULL, NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_connect(NULL, 0, 0, NULL), HIXL_ERR_INVALID_ARGUMENT);
+  HIXL_BatchDescriptor_t batch = (HIXL_BatchDescriptor_t)(uintptr_t)8;
+  CHECK(refused(HIXL_BatchInitBuffer(&batch, UINT32_MAX)) && batch == NULL);
+  size = 7;
+  CHECK(refused(hixl_recv(NULL, NULL, &size, 0)) && size == 0);
   CHECK_STATUS(HIXL_BatchInit(NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(HIXL_BatchDestroy(NULL), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(HIXL_BatchAddEntry(NULL, NULL, 0, 0, HIXL_OP_PUT), HIXL_ERR_INVALID_ARGUMENT);
