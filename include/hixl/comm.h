@@ -64,12 +64,14 @@ HIXL_API hixl_status_t hixl_connect(hixl_ctx_t ctx, int rank, int timeout_ms, hi
  * both sides; a message has at most half of it. */
 HIXL_API hixl_status_t hixl_connect_sized(hixl_ctx_t ctx, int rank, size_t buffer_bytes, int timeout_ms,
                                           hixl_conn_t* conn);
+/* Calls of other threads that wait in it end: HIXL_ERR_CANCELLED. HIXL_ERR_DEADLINE_EXCEEDED, after the time of calls
+ * that name none: one has not ended yet; it is closed all the same, as it is with hixl_comm_destroy. */
 HIXL_API hixl_status_t hixl_disconnect(hixl_conn_t conn);
 /* Returns when the receiver can see the message; waits for room. `data`: registered, or at most 4 KiB of any memory. */
 HIXL_API hixl_status_t hixl_send(hixl_conn_t conn, const void* data, size_t size);
 HIXL_API hixl_status_t hixl_send_timeout(hixl_conn_t conn, const void* data, size_t size, int timeout_ms);
 /* The next message, where it arrived: valid and unchanged until hixl_recv_release(), in any order. Timeout 0 looks
- * once. HIXL_ERR_DEADLINE_EXCEEDED: none came. */
+ * once, in callbacks too. HIXL_ERR_DEADLINE_EXCEEDED: none came. */
 HIXL_API hixl_status_t hixl_recv(hixl_conn_t conn, const void** data, size_t* size, int timeout_ms);
 HIXL_API hixl_status_t hixl_recv_release(hixl_conn_t conn, const void* data);
 

@@ -115,7 +115,7 @@ HIXL_API HIXL_Status_t HIXL_BatchAddEntry(HIXL_BatchDescriptor_t* batch, void* l
  * checked before a byte moves. The batch may be transferred again, also while it is under way. An empty one:
  * HIXL_ERR_INVALID_ARGUMENT. */
 HIXL_API HIXL_Status_t HIXL_BatchTransfer(HIXL_Context_t context, HIXL_BatchDescriptor_t* batch, HIXL_Request_t* req);
-/* At any time; what is under way goes on. *batch is null then. */
+/* At any time, in callbacks too; what is under way goes on. *batch is null then. */
 HIXL_API HIXL_Status_t HIXL_BatchDestroy(HIXL_BatchDescriptor_t* batch);
 
 #ifdef __cplusplus

@@ -119,7 +119,10 @@ HIXL_Status_t HIXL_BatchDestroy(HIXL_BatchDescriptor_t* batch) {
     if (batch == nullptr) return missing_argument();
     World& world = World::get();
     const Handle handle = Handle::of(*batch);
-    if (world.handles.take(handle, HandleKind::batch) == nullptr) return world.wrong(handle);
+    // Nobody waits inside a batch, so this may be called in callbacks, and what is late goes by itself.
+    if (world.handles.take(handle, HandleKind::batch, Deadline(Timeout{})) == HandleTable::Taken::wrong) {
+      return world.wrong(handle);
+    }
     *batch = nullptr;
     return {};
   });

@@ -156,18 +156,8 @@ hixl_status_t hixl_comm_world(hixl_ctx_t ctx, hixl_comm_t* comm) {
 }
 
 hixl_status_t hixl_comm_destroy(hixl_comm_t comm) {
-  return guarded([&]() -> Result<void> {
-    World& world = World::get();
-    if (const auto allowed = may_wait(world.note()); !allowed) return allowed;
-    const Handle handle = Handle::of(comm);
-    {
-      const Inside<Comm> inside(handle);
-      if (!inside) return inside.error();
-      inside->group.close();  // whoever waits in a barrier of it ends
-    }
-    if (world.handles.take(handle, HandleKind::comm) == nullptr) return world.wrong(handle);
-    return {};
-  });
+  return guarded(
+      [&]() -> Result<void> { return close_handle<Comm>(comm, [](Comm& closed) { closed.group.close(); }); });
 }
 
 int hixl_comm_rank(hixl_comm_t comm) {

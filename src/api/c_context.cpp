@@ -29,7 +29,7 @@ hixl_status_t hixl_init_sized(hixl_ctx_t* ctx, const hixl_init_info_t* info, siz
 }
 
 hixl_status_t hixl_finalize_timeout(hixl_ctx_t ctx, int timeout_ms) {
-  return guarded([&] { return close_view(ctx, timeout_of(timeout_ms)); });
+  return guarded([&] { return close_view(ctx, timeout_ms); });
 }
 
 hixl_status_t hixl_finalize(hixl_ctx_t ctx) {

@@ -33,6 +33,7 @@ Result<void> connect(hixl_ctx_t ctx, int rank, std::size_t buffer_bytes, int tim
   *conn = nullptr;
   const Inside<View> view(ctx);
   if (!view) return view.error();
+  if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
   auto channel = Channel::connect(view->runtime(), rank_of(rank), {.bytes = buffer_bytes}, timeout_of(timeout_ms));
   if (!channel) return fail(channel.error());
   const auto handle =
@@ -54,10 +55,7 @@ hixl_status_t hixl_connect_sized(hixl_ctx_t ctx, int rank, size_t buffer_bytes, 
 
 hixl_status_t hixl_disconnect(hixl_conn_t conn) {
   return guarded([&]() -> Result<void> {
-    World& world = World::get();
-    if (const auto allowed = may_wait(world.note()); !allowed) return allowed;
-    if (world.handles.take(Handle::of(conn), HandleKind::connection) == nullptr) return world.wrong(Handle::of(conn));
-    return {};
+    return close_handle<Connection>(conn, [](Connection& closed) { closed.channel->close(); });
   });
 }
 
@@ -65,6 +63,7 @@ hixl_status_t hixl_send_timeout(hixl_conn_t conn, const void* data, size_t size,
   return guarded([&]() -> Result<void> {
     const Inside<Connection> inside(conn);
     if (!inside) return inside.error();
+    if (const auto allowed = may_wait(inside.note()); !allowed) return allowed;
     return inside->channel->sender().send(data, size, timeout_of(timeout_ms));
   });
 }
@@ -80,6 +79,8 @@ hixl_status_t hixl_recv(hixl_conn_t conn, const void** data, size_t* size, int t
     if (data == nullptr || size == nullptr) return missing_argument(Stage::transfer);
     const Inside<Connection> inside(conn);
     if (!inside) return inside.error();
+    const auto allowed = timeout_ms == 0 ? Result<void>() : may_wait(inside.note());
+    if (!allowed) return allowed;
     const auto message = inside->channel->receiver().receive(timeout_of(timeout_ms));
     if (!message) return fail(message.error());
     {

@@ -26,6 +26,7 @@ Result<RemoteRegion> Context::buffer(Rank rank, std::uint32_t id) {
     const auto found = known_.find({rank, id});
     if (found != known_.end()) return found->second;
   }
+  if (const auto allowed = may_wait(World::get().note()); !allowed) return fail(allowed.error());
   const auto regions = Offers::ask(runtime(), rank, k_buffer_tag + id);
   if (!regions) return fail(regions.error());
   // The newest, should the number live a second time.
@@ -144,14 +145,7 @@ HIXL_MultiContext_t HIXL_CreateMultiContext(HIXL_Engine_t engine, size_t peers, 
 }
 
 HIXL_Status_t HIXL_DestroyContext(HIXL_Context_t context) {
-  return guarded([&]() -> Result<void> {
-    World& world = World::get();
-    if (const auto allowed = may_wait(world.note()); !allowed) return allowed;
-    if (world.handles.take(Handle::of(context), HandleKind::context) == nullptr) {
-      return world.wrong(Handle::of(context));
-    }
-    return {};
-  });
+  return guarded([&]() -> Result<void> { return close_handle<Context>(context, [](Context&) {}); });
 }
 
 // ---- buffers ----

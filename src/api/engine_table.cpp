@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "api/world.hpp"
@@ -133,14 +134,17 @@ Result<hixl_ctx_t> open_view(const RuntimeOptions& options) {
   return handle->as<hixl_ctx_t>();
 }
 
-Result<void> close_view(hixl_ctx_t ctx, Timeout timeout) {
+Result<void> close_view(hixl_ctx_t ctx, int timeout_ms) {
   World& world = World::get();
   const Handle handle = Handle::of(ctx);
   std::shared_ptr<EnginePlace> place;
+  std::optional<Deadline> deadline;
   {
     const Inside<View> view(handle);
     if (!view) return view.error();
     if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
+    if (const auto valid = check_time(timeout_ms); !valid) return valid;
+    deadline.emplace(view->engine->time_of(timeout_ms));
     place = view->place;
   }
   const std::scoped_lock lock(place->mutex);
@@ -148,22 +152,23 @@ Result<void> close_view(hixl_ctx_t ctx, Timeout timeout) {
     const Inside<View> still(handle);  // another thread may have closed it meanwhile
     if (!still) return still.error();
   }
-  Result<void> stopped;
+  Result<void> ended;
   const bool last = place->views == 1;
   if (last) {
-    stopped = place->engine->runtime->stop(timeout);
+    ended = place->engine->runtime->stop(deadline->left());
     // Nothing was begun: it stays as it is.
-    const ErrorCode code = stopped ? ErrorCode::ok : stopped.error().code;
-    if (code == ErrorCode::would_deadlock || code == ErrorCode::invalid_argument) return stopped;
+    if (!ended && ended.error().code == ErrorCode::would_deadlock) return ended;
   }
   // From here on there is no way back. Whoever is inside ends soon, since the runtime has stopped.
-  const auto view = world.handles.take(handle, HandleKind::view);
+  bool late = world.handles.take(handle, HandleKind::view, *deadline) == HandleTable::Taken::late;
   place->views -= 1;
-  if (!last) return {};
-  const std::shared_ptr<Engine> engine = std::exchange(place->engine, nullptr);
-  world.handles.take_all(engine.get(), {}).clear();
-  world.requests.release(engine->options.requests_max);
-  return stopped;
+  if (last) {
+    const std::shared_ptr<Engine> engine = std::exchange(place->engine, nullptr);
+    late |= world.handles.take_all(engine.get(), *deadline) == HandleTable::Taken::late;
+    world.requests.release(engine->options.requests_max);
+  }
+  if (ended && late) return fail(ErrorCode::deadline_exceeded, {.stage = Stage::shutdown});
+  return ended;
 }
 
 }  // namespace hixl::api

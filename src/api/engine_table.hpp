@@ -67,6 +67,6 @@ class View final : public Object {
 [[nodiscard]] Result<std::vector<LinkKind>> links_of(hixl_transport_t transport);
 /// A new view, and the rank if this process does not have it yet.
 [[nodiscard]] Result<hixl_ctx_t> open_view(const RuntimeOptions& options);
-[[nodiscard]] Result<void> close_view(hixl_ctx_t ctx, Timeout timeout);
+[[nodiscard]] Result<void> close_view(hixl_ctx_t ctx, int timeout_ms);
 
 }  // namespace hixl::api

@@ -57,7 +57,9 @@ HandleTable::Slot* HandleTable::find(std::uint32_t index) noexcept {
 }
 
 Result<Handle> HandleTable::add(HandleKind kind, std::unique_ptr<Object> object) {
+  std::vector<std::unique_ptr<Object>> dead;  // goes outside the lock
   const std::scoped_lock lock(mutex_);
+  if (!late_.empty()) bury(dead);
   std::uint32_t index = fresh_;
   if (!free_.empty()) {
     index = free_.back();
@@ -81,7 +83,7 @@ Object* HandleTable::enter(ThreadNote& note, Handle handle, HandleKind kind) noe
   Slot* const slot = find(handle.index());
   if (slot == nullptr) return nullptr;
   std::atomic<std::uint64_t>& inside = note.inside[note.depth];
-  // Both sequentially consistent, as are take() and wait_for_leavers(): either this sees that it is closed, or who
+  // Both sequentially consistent, as are take() and is_inside(): either this sees that it is closed, or who
   // closes it sees us.
   inside.store(handle.bits, std::memory_order_seq_cst);
   if (slot->handle.load(std::memory_order_seq_cst) != handle.bits) {
@@ -92,41 +94,63 @@ Object* HandleTable::enter(ThreadNote& note, Handle handle, HandleKind kind) noe
   return slot->object.get();
 }
 
-/// Calls end soon: who closes a rank has stopped its runtime before.
-void HandleTable::wait_for_leavers(Handle handle) const noexcept {
+bool HandleTable::is_inside(Handle handle) const noexcept {
   for (const ThreadNote* note = notes_.load(std::memory_order_seq_cst); note != nullptr; note = note->next) {
     for (const auto& inside : note->inside) {
-      while (inside.load(std::memory_order_seq_cst) == handle.bits) std::this_thread::yield();
+      if (inside.load(std::memory_order_seq_cst) == handle.bits) return true;
     }
   }
+  return false;
 }
 
-std::unique_ptr<Object> HandleTable::take(Handle handle, HandleKind kind) {
+/// Under the mutex: what was late and is left by now, to be destroyed outside.
+void HandleTable::bury(std::vector<std::unique_ptr<Object>>& dead) {
+  dead.reserve(dead.size() + late_.size());
+  free_.reserve(free_.size() + late_.size());
+  std::erase_if(late_, [&](Handle handle) {
+    if (is_inside(handle)) return false;
+    dead.push_back(std::move(find(handle.index())->object));
+    free_.push_back(handle.index());
+    return true;
+  });
+}
+
+HandleTable::Taken HandleTable::take(Handle handle, HandleKind kind, const Deadline& deadline) {
   Slot* const slot = handle.kind() == kind ? find(handle.index()) : nullptr;
   std::uint64_t named = handle.bits;
   // From here on nobody finds it any more.
-  if (slot == nullptr || !slot->handle.compare_exchange_strong(named, 0, std::memory_order_seq_cst)) return nullptr;
-  wait_for_leavers(handle);
+  if (slot == nullptr || !slot->handle.compare_exchange_strong(named, 0, std::memory_order_seq_cst)) {
+    return Taken::wrong;
+  }
+  bool left = !is_inside(handle);
+  for (; !left && !deadline.passed(); left = !is_inside(handle)) std::this_thread::yield();
+  std::vector<std::unique_ptr<Object>> dead;  // goes outside the lock
   const std::scoped_lock lock(mutex_);
-  free_.push_back(handle.index());
-  return std::move(slot->object);
+  if (left) {
+    dead.push_back(std::move(slot->object));
+    free_.push_back(handle.index());
+  } else {
+    late_.push_back(handle);
+  }
+  bury(dead);
+  return left ? Taken::ended : Taken::late;
 }
 
-std::vector<std::unique_ptr<Object>> HandleTable::take_all(const void* owner, Handle except) {
+HandleTable::Taken HandleTable::take_all(const void* owner, const Deadline& deadline) {
   std::vector<Handle> handles;
   {
     const std::scoped_lock lock(mutex_);
     for (std::uint32_t index = 0; index < fresh_; ++index) {
       const Slot& slot = *find(index);
       const Handle handle{slot.handle.load(std::memory_order_relaxed)};
-      if (handle.bits != 0 && handle.bits != except.bits && slot.object->owner == owner) handles.push_back(handle);
+      if (handle.bits != 0 && slot.object->owner == owner) handles.push_back(handle);
     }
   }
-  std::vector<std::unique_ptr<Object>> objects;
+  Taken all = Taken::ended;
   for (const Handle handle : handles) {
-    if (auto object = take(handle, handle.kind())) objects.push_back(std::move(object));
+    if (take(handle, handle.kind(), deadline) == Taken::late) all = Taken::late;
   }
-  return objects;
+  return all;
 }
 
 }  // namespace hixl::api

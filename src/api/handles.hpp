@@ -19,6 +19,8 @@
 #include <hixl/error.hpp>
 #include <hixl/result.hpp>
 
+#include "api/deadline.hpp"
+
 namespace hixl::api {
 
 enum class HandleKind : std::uint8_t {
@@ -87,10 +89,15 @@ class HandleTable {
   /// Null: no such handle. What it names stays until leave(), on the same thread.
   [[nodiscard]] Object* enter(ThreadNote& note, Handle handle, HandleKind kind) noexcept;
   static void leave(ThreadNote& note) noexcept { note.inside[--note.depth].store(0, std::memory_order_release); }
-  /// Takes it out, waits until nobody is inside, and gives it. Null: somebody else did.
-  [[nodiscard]] std::unique_ptr<Object> take(Handle handle, HandleKind kind);
-  /// Everything that belongs to `owner`, but for what `except` names. Waits as take().
-  [[nodiscard]] std::vector<std::unique_ptr<Object>> take_all(const void* owner, Handle except);
+  enum class Taken : std::uint8_t {
+    ended,  ///< nobody was inside any more, and it is destroyed
+    late,   ///< the time was over first: nobody finds it, and it is destroyed by a later call, when all have left
+    wrong,  ///< no such handle: somebody else was first
+  };
+  /// Takes it out, waits until nobody is inside, and destroys it.
+  [[nodiscard]] Taken take(Handle handle, HandleKind kind, const Deadline& deadline);
+  /// The same with everything that belongs to `owner`. Late: one of them was.
+  [[nodiscard]] Taken take_all(const void* owner, const Deadline& deadline);
 
   /// This thread's; made with its first call.
   [[nodiscard]] ThreadNote& note();
@@ -105,7 +112,8 @@ class HandleTable {
   };
   using Chunk = std::array<Slot, k_chunk>;
   [[nodiscard]] Slot* find(std::uint32_t index) noexcept;
-  void wait_for_leavers(Handle handle) const noexcept;
+  [[nodiscard]] bool is_inside(Handle handle) const noexcept;
+  void bury(std::vector<std::unique_ptr<Object>>& dead);
   [[nodiscard]] ThreadNote& new_note();
 
   const std::uint32_t epoch_;
@@ -113,6 +121,7 @@ class HandleTable {
   std::mutex mutex_;  // guards what is below, and what slots hold
   std::uint32_t fresh_ = 0;
   std::vector<std::uint32_t> free_;
+  std::vector<Handle> late_;                 // taken out, but somebody was inside still
   std::atomic<ThreadNote*> notes_{nullptr};  // of all threads; never freed, used again
 };
 

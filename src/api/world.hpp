@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include <hixl/result.hpp>
 #include <hixl/status.h>
 
+#include "api/deadline.hpp"
 #include "api/engine_table.hpp"
 #include "api/handles.hpp"
 #include "api/request_ring.hpp"
@@ -98,6 +100,31 @@ Value guarded_or(Value wrong, Call&& call) noexcept {
 
 [[nodiscard]] inline tl::unexpected<Error> missing_argument(Stage stage = Stage::options) {
   return fail(ErrorCode::invalid_argument, {.stage = stage});
+}
+
+/// Closes what a handle names: `end` makes the calls that wait in it leave, and is handed what it names. What they do
+/// not leave in the time of a call that names none goes when they have, and the answer is DEADLINE_EXCEEDED.
+template <class Named, class End>
+[[nodiscard]] Result<void> close_handle(const void* pointer, End&& end) {
+  World& world = World::get();
+  const Handle handle = Handle::of(pointer);
+  if (const auto allowed = may_wait(world.note()); !allowed) return allowed;
+  std::optional<Deadline> deadline;
+  {
+    const Inside<Named> inside(handle);
+    if (!inside) return inside.error();
+    deadline.emplace(inside->engine->options.default_timeout);
+    end(*inside);
+  }
+  switch (world.handles.take(handle, Named::k_kind, *deadline)) {
+    case HandleTable::Taken::wrong:
+      return world.wrong(handle);
+    case HandleTable::Taken::late:
+      return fail(ErrorCode::deadline_exceeded, {.stage = Stage::shutdown});
+    case HandleTable::Taken::ended:
+      break;
+  }
+  return {};
 }
 
 /// Negative times but for HIXL_TIMEOUT_DEFAULT: INVALID_ARGUMENT.

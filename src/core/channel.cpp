@@ -7,6 +7,7 @@
 
 #include <hixl/offers.hpp>
 
+#include "core/message_ring.hpp"
 #include "core/runtime_state.hpp"
 
 namespace hixl {
@@ -71,7 +72,11 @@ Result<std::unique_ptr<Channel>> Channel::connect(Runtime& runtime, Rank peer, c
   const std::uint32_t wanted = k_ring_tag + runtime.rank();
   const auto theirs = Offers::ask(runtime, peer, wanted, left());
   if (!theirs) return fail(theirs.error());
-  const auto ring = std::ranges::find(*theirs, wanted, &RemoteRegion::tag);
+  // One of an earlier channel may still be told of, though it has ended.
+  auto ring = std::ranges::find_if(*theirs, [&](const RemoteRegion& region) {
+    return region.tag == wanted && runtime.check_access(region.at(0), core::k_ring_words, Rights::all).has_value();
+  });
+  if (ring == theirs->end()) ring = std::ranges::find(*theirs, wanted, &RemoteRegion::tag);
   auto sender = MessageSender::attach(runtime, ring->at(0), shape, left());
   if (!sender) return fail(sender.error());
   state->sender = std::move(*sender);
