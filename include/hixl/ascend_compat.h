@@ -46,7 +46,7 @@ constexpr Status PARAM_INVALID = 103900U;  ///< the call is wrong: unregistered,
 constexpr Status TIMEOUT = 103901U;        ///< the deadline passed, or nobody is there
 constexpr Status NOT_CONNECTED = 103902U;  ///< never connected, or the connection is lost: connect again
 constexpr Status ALREADY_CONNECTED = 103903U;
-constexpr Status NOTIFY_FAILED = 103904U;  ///< a note could not be delivered
+constexpr Status NOTIFY_FAILED = 103904U;  ///< a note could not be delivered, for a reason that has no number here
 constexpr Status UNSUPPORTED = 103905U;
 constexpr Status RESOURCE_EXHAUSTED = 203900U;  ///< no room now: requests, notes, connections, memory, descriptors
 constexpr Status FAILED = 503900U;              ///< everything else
@@ -99,6 +99,9 @@ struct NotifyDesc {
 enum FeatureType { AUTO_CONNECT = 0, CLIENT_SERVER_COMM = 1 };
 
 /// Owner: the program. Threads: any, but for construction and destruction. Close: Finalize() or destruction.
+/// A call with a time takes no longer, whatever it does in it; a slow remote holds up no other. In a forked child every
+/// call of a parent's object is FAILED at once (hixl_last_status(): HIXL_ERR_FORKED), its destruction releases nothing,
+/// and new objects may be made.
 class Hixl {
  public:
   Hixl();
@@ -139,14 +142,15 @@ class Hixl {
 
   /// Delivered when it returns, after everything that this thread has finished with the same remote.
   Status SendNotify(const AscendString& remote_engine, const NotifyDesc& notify, std::int32_t timeout_in_millis = 1000);
-  /// Takes all that came, of each sender in its order. Never waits.
+  /// Takes all that came, of each sender in its order, and at most 64 of each: as many as can be under way. Never
+  /// waits.
   Status GetNotifies(std::vector<NotifyDesc>& notifies);
 
   static Status GetCapability(FeatureType feature, std::int32_t& value);
 
  private:
   class State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace hixl

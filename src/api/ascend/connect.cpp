@@ -18,8 +18,6 @@ namespace {
 /// Ends of runtimes that nobody waits for.
 void nobody(void*, const Result<void>&) {}
 
-Timeout time_of(std::int32_t timeout_ms) noexcept { return std::chrono::milliseconds(timeout_ms); }
-
 /// What the environment says of links and security; nothing of ranks and stores, which are the engine's own.
 Result<RuntimeOptions> base_options(bool insecure) {
   auto options = RuntimeOptions::from_environment();
@@ -31,8 +29,6 @@ Result<RuntimeOptions> base_options(bool insecure) {
 }
 
 }  // namespace
-
-Hixl::State::~State() { finalize(); }
 
 Status Hixl::State::ready() const {
   return initialized_ ? SUCCESS : failed(FAILED, Error(ErrorCode::stopped, {.stage = Stage::options}));
@@ -55,6 +51,7 @@ Status Hixl::State::initialize(const AscendString& local_engine, const std::map<
   }
   name_ = local_engine.GetString();
   initialized_ = true;
+  life_ += 1;
   return SUCCESS;
 }
 
@@ -81,11 +78,11 @@ Result<void> Hixl::State::open_door(const EngineName& name) {
 }
 
 void Hixl::State::finalize() {
+  constexpr std::chrono::seconds k_drain{5};  // as Runtime::stop(), for all together
   end_later();
   std::map<std::string, std::shared_ptr<RemoteEngine>> remotes;
-  std::unique_ptr<Runtime> door;
+  std::shared_ptr<Runtime> door;
   std::vector<std::unique_ptr<MessageReceiver>> notes;
-  const std::scoped_lock connecting(connecting_);
   {
     const std::scoped_lock lock(mutex_);
     if (!initialized_) return;
@@ -96,8 +93,9 @@ void Hixl::State::finalize() {
     memory_.clear();
     standing_.clear();
   }
-  for (const auto& [name, remote] : remotes) static_cast<void>(remote->runtime->stop());
-  if (door) static_cast<void>(door->stop());
+  const Deadline deadline(k_drain);
+  for (const auto& [name, remote] : remotes) static_cast<void>(remote->runtime->stop(deadline.left()));
+  if (door) static_cast<void>(door->stop(deadline.left()));
 }
 
 // ---- memory ----
@@ -147,9 +145,7 @@ Status Hixl::State::register_mem(const MemDesc& mem, MemHandle& handle) {
 }
 
 Status Hixl::State::deregister_mem(MemHandle handle) {
-  std::vector<Runtime*> runtimes;
-  std::vector<std::shared_ptr<RemoteEngine>> kept;
-  const std::scoped_lock connecting(connecting_);  // so that no runtime goes meanwhile
+  std::vector<std::shared_ptr<Runtime>> runtimes;  // none of which goes meanwhile
   MemDesc mem;
   {
     const std::scoped_lock lock(mutex_);
@@ -159,19 +155,19 @@ Status Hixl::State::deregister_mem(MemHandle handle) {
     if (--found->second.references > 0) return SUCCESS;
     mem = found->second.mem;
     memory_.erase(found);
-    if (door_ != nullptr) runtimes.push_back(door_.get());
-    for (const auto& [name, remote] : remotes_) {
-      kept.push_back(remote);
-      runtimes.push_back(remote->runtime.get());
-    }
+    if (door_ != nullptr) runtimes.push_back(door_);
+    for (const auto& [name, remote] : remotes_) runtimes.emplace_back(remote, remote->runtime.get());
   }
   Status status = SUCCESS;
-  for (Runtime* const runtime : runtimes) {
+  const Deadline deadline(RuntimeOptions{}.default_timeout);
+  for (const auto& runtime : runtimes) {
     const auto regions = runtime->dump_regions();
     if (!regions) continue;
     for (const OwnRegion& own : regions->own) {
       if (own.region.address() != mem.addr || own.region.size != mem.len || own.state != RegionState::open) continue;
-      if (const auto gone = runtime->deregister(own.region); !gone) status = failed(gone.error());
+      const auto gone = runtime->deregister(own.region, deadline.left());
+      // With a runtime that has stopped its registrations are over too.
+      if (!gone && gone.error().code != ErrorCode::stopped) status = failed(gone.error());
       break;
     }
   }
@@ -181,56 +177,95 @@ Status Hixl::State::deregister_mem(MemHandle handle) {
 // ---- connections ----
 
 /// As a rank that nobody has there: the first guess differs by engine and process, the next are its neighbours.
-Result<std::unique_ptr<Runtime>> Hixl::State::join(const EngineName& name, Timeout timeout) {
+Result<std::unique_ptr<Runtime>> Hixl::State::join(const EngineName& name, const Deadline& deadline) {
   auto options = base_options(options_.insecure);
   if (!options) return fail(options.error());
   options->store = name.store_url();
   options->host_store = false;
-  const auto self = engine_name(AscendString(name_));
+  std::string own_name;
+  {
+    const std::scoped_lock lock(mutex_);
+    own_name = name_;
+  }
+  const auto self = engine_name(AscendString(own_name));
   if (self && options->bind == RuntimeOptions{}.bind) options->bind = self->bind();
-  options->connect_timeout = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(timeout),
-                                        std::chrono::milliseconds(10), std::chrono::milliseconds(600'000));
-  const std::size_t first = std::hash<std::string>{}(name_) + static_cast<std::size_t>(::getpid()) * 31 + joins_++ * 7;
+  const std::size_t first = std::hash<std::string>{}(own_name) + static_cast<std::size_t>(::getpid()) * 31 +
+                            joins_.fetch_add(1, std::memory_order_relaxed) * 7;
   for (std::uint32_t i = 0; i + 1 < k_engine_world; ++i) {
+    options->connect_timeout = std::clamp(std::chrono::duration_cast<std::chrono::milliseconds>(deadline.left()),
+                                          std::chrono::milliseconds(10), std::chrono::milliseconds(600'000));
     options->rank = static_cast<Rank>(1 + (first + i) % (k_engine_world - 1));
     auto runtime = Runtime::create(*options);
     if (runtime || runtime.error().code != ErrorCode::rank_conflict) return runtime;
+    if (deadline.passed()) return fail(ErrorCode::connect_timeout, {.stage = Stage::connect});
   }
   return fail(ErrorCode::limit_reached, {.stage = Stage::connect, .limit = k_engine_world - 1});
 }
 
-Result<std::shared_ptr<RemoteEngine>> Hixl::State::make_remote(const std::string& remote, Timeout timeout) {
+Result<std::shared_ptr<RemoteEngine>> Hixl::State::make_remote(const std::string& remote, const Deadline& deadline) {
   const auto name = engine_name(AscendString(remote));
   if (!name) return fail(name.error());
   if (name->port == 0) return fail(ErrorCode::invalid_argument, {.stage = Stage::connect});
-  auto runtime = join(*name, timeout);
+  auto runtime = join(*name, deadline);
   if (!runtime) return fail(runtime.error());
   auto made = std::make_shared<RemoteEngine>();
   made->runtime = std::move(*runtime);
-  const auto told = Offers::ask(*made->runtime, 0, k_notes_tag, timeout);
+  const auto told = Offers::ask(*made->runtime, 0, k_notes_tag, deadline.left());
   if (!told) return fail(told.error());
   const auto notes = std::ranges::find(*told, k_notes_tag, &RemoteRegion::tag);
   const std::uint64_t place = (made->runtime->rank() - 1) * k_notes_shape.region_bytes();
-  auto sender = MessageSender::attach(*made->runtime, notes->at(place), k_notes_shape, timeout);
+  auto sender = MessageSender::attach(*made->runtime, notes->at(place), k_notes_shape, deadline.left());
   if (!sender) return fail(sender.error());
   made->notes = std::move(*sender);
   return made;
 }
 
-Status Hixl::State::connect(const std::string& remote, std::int32_t timeout_ms) {
-  if (timeout_ms <= 0) return failed(Error(ErrorCode::invalid_argument, {.stage = Stage::connect}));
-  const std::scoped_lock connecting(connecting_);
-  {
-    const std::scoped_lock lock(mutex_);
+/// One thread makes the connection to a remote; others that want it wait for what becomes of that.
+class Hixl::State::Connecting {
+ public:
+  Connecting(State& engine, const std::string& remote) : engine_(engine), remote_(remote) {}
+  Connecting(const Connecting&) = delete;
+  Connecting& operator=(const Connecting&) = delete;
+  ~Connecting() {
+    const std::scoped_lock lock(engine_.mutex_);
+    engine_.connecting_.erase(remote_);
+    engine_.connected_.notify_all();
+  }
+
+ private:
+  State& engine_;
+  const std::string& remote_;
+};
+
+Status Hixl::State::begin_connecting(const std::string& remote, const Deadline& deadline, std::uint64_t& life) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
     if (const Status now = ready(); now != SUCCESS) return now;
     if (remotes_.contains(remote)) {
       return failed(ALREADY_CONNECTED, Error(ErrorCode::invalid_argument, {.stage = Stage::connect}));
     }
+    life = life_;
+    if (connecting_.insert(remote).second) return SUCCESS;
+    if (connected_.wait_until(lock, deadline.end()) == std::cv_status::timeout) {
+      return failed(Error(ErrorCode::connect_timeout, {.stage = Stage::connect}));
+    }
   }
-  auto made = make_remote(remote, time_of(timeout_ms));
+}
+
+Status Hixl::State::connect(const std::string& remote, std::int32_t timeout_ms) {
+  if (timeout_ms <= 0) return failed(Error(ErrorCode::invalid_argument, {.stage = Stage::connect}));
+  return connect(remote, Deadline(std::chrono::milliseconds(timeout_ms)));
+}
+
+Status Hixl::State::connect(const std::string& remote, const Deadline& deadline) {
+  std::uint64_t life = 0;
+  if (const Status begun = begin_connecting(remote, deadline, life); begun != SUCCESS) return begun;
+  const Connecting connecting(*this, remote);
+  auto made = make_remote(remote, deadline);
   if (!made) return failed(made.error());
   const std::scoped_lock lock(mutex_);
   if (const Status now = ready(); now != SUCCESS) return now;
+  if (life_ != life) return failed(FAILED, Error(ErrorCode::stopped, {.stage = Stage::connect}));
   for (const auto& [id, range] : memory_) {
     if (const auto region = register_with(*(*made)->runtime, range.mem); !region) return failed(region.error());
   }
@@ -241,7 +276,6 @@ Status Hixl::State::connect(const std::string& remote, std::int32_t timeout_ms) 
 
 Status Hixl::State::disconnect(const std::string& remote, std::int32_t timeout_ms) {
   if (timeout_ms <= 0) return failed(Error(ErrorCode::invalid_argument, {.stage = Stage::connect}));
-  const std::scoped_lock connecting(connecting_);
   std::shared_ptr<RemoteEngine> gone;
   {
     const std::scoped_lock lock(mutex_);
@@ -253,11 +287,11 @@ Status Hixl::State::disconnect(const std::string& remote, std::int32_t timeout_m
     remotes_.erase(found);
     standing_[remote] = AsyncConnectStatus::NOT_CONNECT;
   }
-  if (const auto stopped = gone->runtime->stop(time_of(timeout_ms)); !stopped) return failed(stopped.error());
-  return SUCCESS;
+  const auto stopped = gone->runtime->stop(std::chrono::milliseconds(timeout_ms));
+  return stopped ? SUCCESS : failed(stopped.error());
 }
 
-Result<std::shared_ptr<RemoteEngine>> Hixl::State::remote(const std::string& name, std::int32_t timeout_ms,
+Result<std::shared_ptr<RemoteEngine>> Hixl::State::remote(const std::string& name, const Deadline& deadline,
                                                           Status& status) {
   for (bool tried = false;; tried = true) {
     {
@@ -270,7 +304,7 @@ Result<std::shared_ptr<RemoteEngine>> Hixl::State::remote(const std::string& nam
         return fail(error);
       }
     }
-    status = connect(name, timeout_ms);
+    status = connect(name, deadline);
     // Another thread may have been first.
     if (status != SUCCESS && status != ALREADY_CONNECTED) return fail(ErrorCode::not_exchanged);
   }

@@ -6,17 +6,22 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <hixl/ascend_compat.h>
 #include <hixl/channel.hpp>
 #include <hixl/offers.hpp>
+
+#include "api/deadline.hpp"
+#include "api/world.hpp"
 
 namespace hixl::api {
 
@@ -64,9 +69,9 @@ struct RegisteredRange {
 struct OpenTransfer {
   Request request;
   void* user_data = nullptr;
-  std::shared_ptr<RemoteEngine> remote{};
-  bool told = false;   ///< by the list of all
-  bool ended = false;  ///< somebody has been told so
+  std::weak_ptr<RemoteEngine> remote{};  ///< which goes with its disconnect
+  bool told = false;                     ///< by the list of all
+  bool ended = false;                    ///< somebody has been told so
 };
 
 }  // namespace hixl::api
@@ -75,7 +80,10 @@ namespace hixl {
 
 class Hixl::State {
  public:
+  State();
   ~State();
+  /// This is a child of the process that made it.
+  [[nodiscard]] bool forked() const { return api::World::get().handles.epoch() != epoch_; }
   Status initialize(const AscendString& local_engine, const std::map<AscendString, AscendString>& options);
   void finalize();
 
@@ -85,8 +93,8 @@ class Hixl::State {
   Status connect(const std::string& remote, std::int32_t timeout_ms);
   Status disconnect(const std::string& remote, std::int32_t timeout_ms);
   /// NOT_CONNECTED, or connects first where that is asked for.
-  [[nodiscard]] Result<std::shared_ptr<api::RemoteEngine>> remote(const std::string& name, std::int32_t timeout_ms,
-                                                                  Status& status);
+  [[nodiscard]] Result<std::shared_ptr<api::RemoteEngine>> remote(const std::string& name,
+                                                                  const api::Deadline& deadline, Status& status);
 
   Status transfer(const std::string& remote, TransferOp operation, const std::vector<TransferOpDesc>& descs,
                   std::int32_t timeout_ms);
@@ -106,22 +114,29 @@ class Hixl::State {
  private:
   [[nodiscard]] Status ready() const;
   [[nodiscard]] Result<void> open_door(const api::EngineName& name);
-  [[nodiscard]] Result<std::unique_ptr<Runtime>> join(const api::EngineName& name, Timeout timeout);
-  [[nodiscard]] Result<std::shared_ptr<api::RemoteEngine>> make_remote(const std::string& remote, Timeout timeout);
+  class Connecting;
+  [[nodiscard]] Status connect(const std::string& remote, const api::Deadline& deadline);
+  [[nodiscard]] Status begin_connecting(const std::string& remote, const api::Deadline& deadline, std::uint64_t& life);
+  [[nodiscard]] Result<std::unique_ptr<Runtime>> join(const api::EngineName& name, const api::Deadline& deadline);
+  [[nodiscard]] Result<std::shared_ptr<api::RemoteEngine>> make_remote(const std::string& remote,
+                                                                       const api::Deadline& deadline);
   [[nodiscard]] Result<Region> register_with(Runtime& runtime, const MemDesc& mem) const;
   void set_standing(const std::string& remote, AsyncConnectStatus status);
   void end_later();
 
-  mutable std::mutex mutex_;  // guards all but what says otherwise; not held while a remote is waited for
+  const std::uint32_t epoch_ = api::World::get().handles.epoch();
+  mutable std::mutex mutex_;  // guards what is below; not held while a remote is waited for
   bool initialized_ = false;
+  std::uint64_t life_ = 0;  // how often it was initialized
   api::AscendOptions options_{};
   std::string name_;
-  std::unique_ptr<Runtime> door_;  // rank 0 of the own world; null: cannot be found
+  std::shared_ptr<Runtime> door_;  // rank 0 of the own world; null: cannot be found
   Region notes_region_{};
   std::vector<std::unique_ptr<MessageReceiver>> notes_;  // by rank - 1
-  std::mutex connecting_;                                // one connect or disconnect at a time
+  std::set<std::string> connecting_;                     // remotes to which a thread makes the connection
+  std::condition_variable connected_;                    // or not: one of them is through
   std::map<std::string, std::shared_ptr<api::RemoteEngine>> remotes_;
-  std::uint64_t joins_ = 0;
+  std::atomic<std::uint64_t> joins_{0};  // relaxed: only a guess
   std::uint64_t last_handle_ = 0;
   std::map<std::uint64_t, api::RegisteredRange> memory_;
   std::uint64_t last_transfer_ = 0;
@@ -129,7 +144,7 @@ class Hixl::State {
   std::deque<std::uint64_t> ended_transfers_;  // oldest first
 
   class Later;
-  std::shared_ptr<Later> later_;                        // null: nobody asked for it yet
+  std::unique_ptr<Later> later_;                        // null: nobody asked for it yet
   std::map<std::string, AsyncConnectStatus> standing_;  // of remotes
 };
 

@@ -11,9 +11,11 @@ namespace hixl {
 
 namespace {
 
-template <class Call>
-Status whole(Call&& call) noexcept {
+/// Nothing of the parent's is touched in a forked child: threads that held its locks are not there.
+template <class State, class Call>
+Status whole(const State& state, Call&& call) noexcept {
   try {
+    if (state.forked()) return api::failed(FAILED, Error(ErrorCode::forked, {.stage = Stage::options}));
     return call();
   } catch (const std::bad_alloc&) {
     return api::failed(Error(ErrorCode::no_memory));
@@ -24,22 +26,26 @@ Status whole(Call&& call) noexcept {
 
 }  // namespace
 
-Hixl::Hixl() : state_(std::make_shared<State>()) {}
-Hixl::~Hixl() = default;
+Hixl::Hixl() : state_(std::make_unique<State>()) {}
+Hixl::~Hixl() {
+  // Nothing of the parent's can be released in a forked child.
+  if (whole(*state_, [] { return SUCCESS; }) != SUCCESS) static_cast<void>(state_.release());
+}
 
 Status Hixl::Initialize(const AscendString& local_engine, const std::map<AscendString, AscendString>& options) {
-  return whole([&] { return state_->initialize(local_engine, options); });
+  return whole(*state_, [&] { return state_->initialize(local_engine, options); });
 }
 
 void Hixl::Finalize() {
-  static_cast<void>(whole([&] {
+  static_cast<void>(whole(*state_, [&] {
     state_->finalize();
     return SUCCESS;
   }));
 }
 
 Status Hixl::RegisterMem(const MemDesc& mem, MemType type, MemHandle& mem_handle) {
-  return whole([&] {
+  mem_handle = nullptr;
+  return whole(*state_, [&] {
     if (type != MEM_DEVICE && type != MEM_HOST) {
       return api::failed(Error(ErrorCode::invalid_argument, {.stage = Stage::memory}));
     }
@@ -48,60 +54,67 @@ Status Hixl::RegisterMem(const MemDesc& mem, MemType type, MemHandle& mem_handle
 }
 
 Status Hixl::DeregisterMem(MemHandle mem_handle) {
-  return whole([&] { return state_->deregister_mem(mem_handle); });
+  return whole(*state_, [&] { return state_->deregister_mem(mem_handle); });
 }
 
 Status Hixl::Connect(const AscendString& remote_engine, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->connect(remote_engine.GetString(), timeout_in_millis); });
+  return whole(*state_, [&] { return state_->connect(remote_engine.GetString(), timeout_in_millis); });
 }
 
 Status Hixl::Disconnect(const AscendString& remote_engine, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->disconnect(remote_engine.GetString(), timeout_in_millis); });
+  return whole(*state_, [&] { return state_->disconnect(remote_engine.GetString(), timeout_in_millis); });
 }
 
 Status Hixl::ConnectAsync(const AscendString& remote_engine, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->later(remote_engine.GetString(), true, timeout_in_millis); });
+  return whole(*state_, [&] { return state_->later(remote_engine.GetString(), true, timeout_in_millis); });
 }
 
 Status Hixl::DisconnectAsync(const AscendString& remote_engine, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->later(remote_engine.GetString(), false, timeout_in_millis); });
+  return whole(*state_, [&] { return state_->later(remote_engine.GetString(), false, timeout_in_millis); });
 }
 
 Status Hixl::GetAsyncConnectStatus(const AscendString& remote_engine, AsyncConnectStatus& status) {
-  return whole([&] { return state_->later_status(remote_engine.GetString(), status); });
+  status = AsyncConnectStatus::NOT_CONNECT;
+  return whole(*state_, [&] { return state_->later_status(remote_engine.GetString(), status); });
 }
 
 Status Hixl::GetAsyncConnectStatus(std::map<AscendString, AsyncConnectStatus>& statuses) {
-  return whole([&] { return state_->later_statuses(statuses); });
+  statuses.clear();
+  return whole(*state_, [&] { return state_->later_statuses(statuses); });
 }
 
 Status Hixl::TransferSync(const AscendString& remote_engine, TransferOp operation,
                           const std::vector<TransferOpDesc>& op_descs, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->transfer(remote_engine.GetString(), operation, op_descs, timeout_in_millis); });
+  return whole(*state_,
+               [&] { return state_->transfer(remote_engine.GetString(), operation, op_descs, timeout_in_millis); });
 }
 
 Status Hixl::TransferAsync(const AscendString& remote_engine, TransferOp operation,
                            const std::vector<TransferOpDesc>& op_descs, const TransferArgs& optional_args,
                            TransferReq& req) {
-  return whole([&] {
+  req = nullptr;
+  return whole(*state_, [&] {
     return state_->transfer_async(remote_engine.GetString(), operation, op_descs, optional_args.user_data, req);
   });
 }
 
 Status Hixl::GetTransferStatus(const TransferReq& req, TransferStatus& status) {
-  return whole([&] { return state_->transfer_status(req, status); });
+  status = TransferStatus::FAILED;
+  return whole(*state_, [&] { return state_->transfer_status(req, status); });
 }
 
 Status Hixl::GetTransferStatus(const GetTransferStatusArgs& args, std::vector<TransferResult>& results) {
-  return whole([&] { return state_->transfer_statuses(args, results); });
+  results.clear();
+  return whole(*state_, [&] { return state_->transfer_statuses(args, results); });
 }
 
 Status Hixl::SendNotify(const AscendString& remote_engine, const NotifyDesc& notify, std::int32_t timeout_in_millis) {
-  return whole([&] { return state_->send_notify(remote_engine.GetString(), notify, timeout_in_millis); });
+  return whole(*state_, [&] { return state_->send_notify(remote_engine.GetString(), notify, timeout_in_millis); });
 }
 
 Status Hixl::GetNotifies(std::vector<NotifyDesc>& notifies) {
-  return whole([&] { return state_->get_notifies(notifies); });
+  notifies.clear();
+  return whole(*state_, [&] { return state_->get_notifies(notifies); });
 }
 
 Status Hixl::GetCapability(FeatureType feature, std::int32_t& value) {

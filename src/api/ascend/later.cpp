@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Hixl::State: connects and disconnects on a thread of the engine, in the order of calls.
-#include <unistd.h>
-
 #include <condition_variable>
 #include <thread>
 
@@ -23,12 +21,10 @@ class Hixl::State::Later {
   };
   static constexpr std::size_t k_jobs_max = 128;
 
-  explicit Later(State& engine) : engine_(engine), process_(::getpid()), thread_([this] { run(); }) {}
+  explicit Later(State& engine) : engine_(engine), thread_([this] { run(); }) {}
+  Later(const Later&) = delete;
+  Later& operator=(const Later&) = delete;
   ~Later() {
-    if (process_ != ::getpid()) {  // a forked child has not that thread
-      thread_.detach();
-      return;
-    }
     {
       const std::scoped_lock lock(mutex_);
       over_ = true;
@@ -69,13 +65,16 @@ class Hixl::State::Later {
   }
 
   State& engine_;
-  pid_t process_;
   std::mutex mutex_;  // guards what is below
   std::condition_variable changed_;
   std::deque<Job> jobs_;
   bool over_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
+
+// Here, where all that it owns is known.
+Hixl::State::State() = default;
+Hixl::State::~State() { finalize(); }
 
 void Hixl::State::set_standing(const std::string& remote, AsyncConnectStatus status) {
   const std::scoped_lock lock(mutex_);
@@ -87,7 +86,7 @@ Status Hixl::State::later(const std::string& remote, bool connecting, std::int32
   if (const auto name = engine_name(AscendString(remote)); !name) return failed(name.error());
   const std::scoped_lock lock(mutex_);
   if (const Status now = ready(); now != SUCCESS) return now;
-  if (later_ == nullptr) later_ = std::make_shared<Later>(*this);
+  if (later_ == nullptr) later_ = std::make_unique<Later>(*this);
   if (!later_->add({remote, connecting, timeout_ms})) {
     return failed(Error(ErrorCode::busy, {.stage = Stage::connect, .limit = Later::k_jobs_max}));
   }
@@ -104,7 +103,6 @@ Status Hixl::State::later_status(const std::string& remote, AsyncConnectStatus& 
 }
 
 Status Hixl::State::later_statuses(std::map<AscendString, AsyncConnectStatus>& statuses) {
-  statuses.clear();
   const std::scoped_lock lock(mutex_);
   if (const Status now = ready(); now != SUCCESS) return now;
   for (const auto& [remote, status] : standing_) statuses[AscendString(remote)] = status;
@@ -113,7 +111,7 @@ Status Hixl::State::later_statuses(std::map<AscendString, AsyncConnectStatus>& s
 
 /// Waits for the one that is under way; those that wait are not begun.
 void Hixl::State::end_later() {
-  std::shared_ptr<Later> over;  // goes outside the lock, which its thread may want
+  std::unique_ptr<Later> over;  // goes outside the lock, which its thread may want
   const std::scoped_lock lock(mutex_);
   over.swap(later_);
 }

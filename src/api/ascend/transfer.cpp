@@ -50,12 +50,14 @@ bool may_be_news(const Error& error) noexcept {
   return Offers::ask(*remote.runtime, 0, k_any_tag, timeout).has_value();
 }
 
-/// Posts, and once more with what the remote offers now, should it not know the range.
-Result<Request> post_list(RemoteEngine& remote, const std::vector<BatchEntry>& entries, const OpOptions& options) {
-  if (remote.outdated.exchange(false, std::memory_order_relaxed)) static_cast<void>(refresh(remote, options.timeout));
-  auto request = remote.runtime->batch(entries, options);
-  if (request || !may_be_news(request.error()) || !refresh(remote, options.timeout)) return request;
-  return remote.runtime->batch(entries, options);
+/// Posts with `time()`, and once more with what the remote offers now, should it not know the range.
+template <class Time>
+Result<Request> post_list(RemoteEngine& remote, const std::vector<BatchEntry>& entries, const Deadline& deadline,
+                          Time&& time) {
+  if (remote.outdated.exchange(false, std::memory_order_relaxed)) static_cast<void>(refresh(remote, deadline.left()));
+  auto request = remote.runtime->batch(entries, {.timeout = time()});
+  if (request || !may_be_news(request.error()) || !refresh(remote, deadline.left())) return request;
+  return remote.runtime->batch(entries, {.timeout = time()});
 }
 
 TransferStatus status_of_end(const Result<void>& result) noexcept {
@@ -73,29 +75,29 @@ Status Hixl::State::transfer(const std::string& name, TransferOp operation, cons
   const auto entries = entries_of(operation, descs);
   if (!entries) return failed(entries.error());
   Status status = SUCCESS;
-  const auto engine = remote(name, timeout_ms, status);
+  const Deadline deadline{std::chrono::milliseconds(timeout_ms)};
+  const auto engine = remote(name, deadline, status);
   if (!engine) return status;
-  const OpOptions options{.timeout = std::chrono::milliseconds(timeout_ms)};
   for (bool again = false;; again = true) {
-    auto request = post_list(**engine, *entries, options);
+    auto request = post_list(**engine, *entries, deadline, [&] { return deadline.left(); });
     if (!request) return failed(request.error());
     const auto result = request->wait();
     if (result) return SUCCESS;
     // What the remote has registered anew lies where its old region lay, of which this rank still thinks.
-    if (again || !may_be_news(result.error()) || !refresh(**engine, options.timeout)) return failed(result.error());
+    if (again || !may_be_news(result.error()) || !refresh(**engine, deadline.left())) return failed(result.error());
   }
 }
 
 Status Hixl::State::transfer_async(const std::string& name, TransferOp operation,
                                    const std::vector<TransferOpDesc>& descs, void* user_data, TransferReq& req) {
-  constexpr std::int32_t k_connect_ms = 1000;  // as Connect()
-  req = nullptr;
+  constexpr std::chrono::seconds k_connect{1};  // as Connect(); what comes before the post has no more
   const auto entries = entries_of(operation, descs);
   if (!entries) return failed(entries.error());
   Status status = SUCCESS;
-  const auto engine = remote(name, k_connect_ms, status);
+  const Deadline deadline{k_connect};
+  const auto engine = remote(name, deadline, status);
   if (!engine) return status;
-  auto request = post_list(**engine, *entries, {});
+  auto request = post_list(**engine, *entries, deadline, [] { return k_default_timeout; });
   if (!request) return failed(request.error());
   const std::scoped_lock lock(mutex_);
   transfers_[++last_transfer_] = {.request = std::move(*request), .user_data = user_data, .remote = *engine};
@@ -104,7 +106,6 @@ Status Hixl::State::transfer_async(const std::string& name, TransferOp operation
 }
 
 Status Hixl::State::transfer_status(TransferReq req, TransferStatus& status) {
-  status = TransferStatus::FAILED;
   const std::scoped_lock lock(mutex_);
   const auto found = transfers_.find(reinterpret_cast<std::uint64_t>(req));
   if (found == transfers_.end()) return failed(Error(ErrorCode::invalid_request, {.stage = Stage::transfer}));
@@ -114,7 +115,8 @@ Status Hixl::State::transfer_status(TransferReq req, TransferStatus& status) {
   if (!result) {
     static_cast<void>(failed(result.error()));
     // The next transfer asks first.
-    if (may_be_news(result.error())) found->second.remote->outdated.store(true, std::memory_order_relaxed);
+    const auto remote = may_be_news(result.error()) ? found->second.remote.lock() : nullptr;
+    if (remote != nullptr) remote->outdated.store(true, std::memory_order_relaxed);
   }
   if (!std::exchange(found->second.ended, true)) {
     ended_transfers_.push_back(found->first);
@@ -127,7 +129,6 @@ Status Hixl::State::transfer_status(TransferReq req, TransferStatus& status) {
 }
 
 Status Hixl::State::transfer_statuses(const GetTransferStatusArgs& args, std::vector<TransferResult>& results) {
-  results.clear();
   std::vector<std::uint64_t> open;
   {
     const std::scoped_lock lock(mutex_);
@@ -162,21 +163,26 @@ Status Hixl::State::send_notify(const std::string& name, const NotifyDesc& notif
                         {.stage = Stage::options, .length = std::max(name_size, text_size), .limit = k_note_text_max}));
   }
   Status status = SUCCESS;
-  const auto engine = remote(name, timeout_ms, status);
+  const Deadline deadline{std::chrono::milliseconds(timeout_ms)};
+  const auto engine = remote(name, deadline, status);
   if (!engine) return status;
   const auto size = static_cast<std::uint32_t>(name_size);
   std::string bytes(reinterpret_cast<const char*>(&size), sizeof size);
   bytes.append(notify.name.GetString(), name_size).append(notify.notify_msg.GetString(), text_size);
-  const auto sent = (*engine)->notes->send(bytes.data(), bytes.size(), std::chrono::milliseconds(timeout_ms));
-  return sent ? SUCCESS : failed(sent.error());
+  const auto sent = (*engine)->notes->send(bytes.data(), bytes.size(), deadline.left());
+  if (sent) return SUCCESS;
+  const Status why = status_of(sent.error());
+  return failed(why == FAILED ? NOTIFY_FAILED : why, sent.error());
 }
 
 Status Hixl::State::get_notifies(std::vector<NotifyDesc>& notifies) {
-  notifies.clear();
   const std::scoped_lock lock(mutex_);
   if (const Status now = ready(); now != SUCCESS) return now;
   for (const auto& ring : notes_) {
-    for (auto message = ring->receive(Timeout{}); message; message = ring->receive(Timeout{})) {
+    // As many as can have been there at the call: a sender that never stops holds nobody up.
+    for (std::uint32_t i = 0; i < k_notes_shape.slots; ++i) {
+      const auto message = ring->receive(Timeout{});
+      if (!message) break;
       const std::string bytes(reinterpret_cast<const char*>(message->data), message->size);
       static_cast<void>(ring->release(message->number));
       if (bytes.size() < sizeof(std::uint32_t)) continue;
