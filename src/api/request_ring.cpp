@@ -13,6 +13,9 @@ namespace {
 
 /// Places that a thread takes from the shared cursor at once: eight posts share one step on its cache line.
 constexpr std::uint32_t k_run = 8;
+/// A run is given up when so many places were taken since: the ring may have come round, and what is left of the run
+/// hold answers that were given a moment ago.
+constexpr std::uint32_t k_stale = 64 * k_run;
 
 /// The generation after that of a place's word; never 0.
 constexpr std::uint64_t next_life(std::uint64_t word) noexcept {
@@ -39,7 +42,7 @@ void RequestRing::reserve(std::uint32_t requests_max) {
   const std::uint64_t wanted = wanted_ + 2 * std::uint64_t{requests_max};
   const std::uint64_t most = std::uint64_t{k_chunk} * k_chunks_max;
   std::uint32_t size = size_.load(std::memory_order_relaxed);
-  for (; size < std::min(wanted, most); size += k_chunk) {
+  for (; size < std::min(wanted + k_stale, most); size += k_chunk) {
     auto* const chunk = new Chunk();
     for (Slot& slot : *chunk) slot.ring = this;
     chunks_[size / k_chunk].store(chunk, std::memory_order_release);
@@ -56,7 +59,9 @@ void RequestRing::release(std::uint32_t requests_max) {
 Result<RequestRing::Place> RequestRing::take(ThreadNote& note) {
   const std::uint32_t size = size_.load(std::memory_order_acquire);
   for (std::uint32_t tries = 0; tries < size; ++tries) {
-    if (note.cursor % k_run == 0) note.cursor = cursor_.fetch_add(k_run, std::memory_order_relaxed);
+    if (note.cursor % k_run == 0 || cursor_.load(std::memory_order_relaxed) - note.cursor > k_stale) {
+      note.cursor = cursor_.fetch_add(k_run, std::memory_order_relaxed);
+    }
     const std::uint32_t index = note.cursor++ % size;
     Slot& slot = *find(index);
     std::uint64_t word = slot.word.load(std::memory_order_relaxed);

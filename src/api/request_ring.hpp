@@ -28,7 +28,8 @@ class RequestRing {
   RequestRing(const RequestRing&) = delete;
   RequestRing& operator=(const RequestRing&) = delete;
 
-  /// A runtime that keeps at most `requests_max` requests comes, or goes: there are twice as many places as all keep.
+  /// A runtime that keeps at most `requests_max` requests comes, or goes: there are twice as many places as all keep,
+  /// and some more, since threads take them a little out of turn. So an answer is kept while as many others are posted.
   void reserve(std::uint32_t requests_max);
   void release(std::uint32_t requests_max);
 

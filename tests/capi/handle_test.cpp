@@ -112,6 +112,32 @@ TEST_CASE("an answer is given again, also by copies and other threads, until the
   CHECK(hixl_wait(&first) == HIXL_ERR_INVALID_REQUEST);
 }
 
+TEST_CASE("a thread that posts seldom does not take the place of an answer that was given a moment ago") {
+  const Alone one(16);
+  const auto place = [](hixl_request_t request) { return address(request) & ((1U << 22U) - 1); };
+  const auto post = [&] {
+    hixl_request_t request = nullptr;
+    REQUIRE(one.put(&request) == HIXL_OK);
+    REQUIRE(hixl_wait(&request) == HIXL_OK);
+    return request;
+  };
+  std::promise<std::uint64_t> first;
+  std::promise<void> again;
+  std::thread seldom([&] {
+    hixl_request_t request = post();
+    while (place(request) % 8 != 0) request = post();  // the first of those that a thread takes at once
+    first.set_value(place(request));
+    again.get_future().wait();
+    static_cast<void>(post());
+  });
+  const std::uint64_t next = first.get_future().get() + 1;
+  hixl_request_t mine = post();
+  while (place(mine) != next) mine = post();
+  again.set_value();
+  seldom.join();
+  CHECK(hixl_query(mine) == HIXL_OK);
+}
+
 TEST_CASE("requests that nobody looks at make the next post BUSY; looking or dropping makes room") {
   const Alone one(8);
   std::vector<hixl_request_t> requests(8);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The C names that the library exports: exactly those of the list, each declared in a header, and none declared that is
-missing. A name that leaves the list breaks programs that are installed; one that joins it is promised for ever.
+missing. A name that leaves the list breaks programs that are installed; one that joins it is promised for ever. And the
+statuses of status.h: exactly the codes of error.hpp, with their numbers.
 
     symbols_test.py symbols.txt LIBRARY INCLUDE_FOLDER
 """
@@ -12,6 +13,17 @@ import subprocess
 import sys
 
 LINKER_OWN = {"_init", "_fini", "__bss_start", "_edata", "_end"}
+
+
+def status_problems(include):
+    """Neither list may have what the other has not."""
+    codes = {(name.upper(), number) for name, number
+             in re.findall(r"^ *X\((\w+), (\d+),", (include / "error.hpp").read_text(), flags=re.MULTILINE)}
+    text = (include / "status.h").read_text()
+    statuses = set(re.findall(r"\bHIXL_(?:ERR_)?(OK|(?<=ERR_)\w+) = (\d+)\b", text))
+    return ([f"{name} = {number} is in error.hpp, but not in status.h" for name, number in sorted(codes - statuses)] +
+            [f"{name} = {number} is in status.h, but not in error.hpp" for name, number in sorted(statuses - codes)] +
+            ([] if codes else ["error.hpp has no code"]))
 
 
 def main():
@@ -32,6 +44,7 @@ def main():
     problems += [f"{name} is exported as a C name, but not in the list" for name in sorted(c_names - set(listed))]
     problems += [f"{name} is declared in a header, but not in the list" for name in sorted(declared - set(listed))]
     problems += [f"{name} is in the list, but no header declares it" for name in sorted(set(listed) - declared)]
+    problems += status_problems(pathlib.Path(include))
     for problem in problems:
         print(problem)
     print(f"{len(listed)} names, {len(problems)} problems")
