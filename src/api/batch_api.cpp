@@ -40,7 +40,7 @@ Result<Listed> listed(HIXL_BatchDescriptor_t handle) {
 }
 
 /// Gives the entries their places in one peer's buffer.
-Result<void> place(Listed& list, Context& context) {
+Result<void> give_places(Listed& list, Context& context) {
   if (context.peers.size() != 1) {
     return fail(ErrorCode::invalid_argument, {.stage = Stage::options, .length = context.peers.size(), .limit = 1});
   }
@@ -104,7 +104,7 @@ HIXL_Status_t HIXL_BatchTransfer(HIXL_Context_t context, HIXL_BatchDescriptor_t*
     if (!where) return where.error();
     auto list = listed(*batch);
     if (!list) return fail(list.error());
-    if (const auto placed = place(*list, *where); !placed) return placed;
+    if (const auto placed = give_places(*list, *where); !placed) return placed;
     const auto posted = post_request(where.world(), where.note(), req, {}, [&](const OpOptions& options) {
       return where->runtime().batch(list->entries, options);
     });

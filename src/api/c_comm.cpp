@@ -94,6 +94,7 @@ Result<void> create_comm(hixl_ctx_t ctx, hixl_comm_t* comm, int count, const int
   if (count < 0 || (count > 0 && ranks == nullptr)) return missing_argument(Stage::group);
   const Inside<View> view(ctx);
   if (!view) return view.error();
+  if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
   const auto links = links_of(transport);
   if (!links) return fail(links.error());
   GroupOptions options;
@@ -211,6 +212,7 @@ hixl_status_t hixl_barrier_timeout(hixl_ctx_t ctx, int timeout_ms) {
   return guarded([&]() -> Result<void> {
     const Inside<View> view(ctx);
     if (!view) return view.error();
+    if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
     return view->runtime().barrier(timeout_of(timeout_ms));
   });
 }
@@ -221,6 +223,7 @@ hixl_status_t hixl_comm_barrier(hixl_comm_t comm, int timeout_ms) {
   return guarded([&]() -> Result<void> {
     const Inside<Comm> inside(comm);
     if (!inside) return inside.error();
+    if (const auto allowed = may_wait(inside.note()); !allowed) return allowed;
     if (inside->world()) return inside->engine->runtime->barrier(timeout_of(timeout_ms));
     return inside->group.barrier(timeout_of(timeout_ms));
   });

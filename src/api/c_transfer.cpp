@@ -21,6 +21,17 @@ static hixl_status_t with_runtime(hixl_ctx_t ctx, Call&& call) {
   });
 }
 
+/// The same for calls that wait, which in callbacks is refused.
+template <class Call>
+static hixl_status_t waiting_with_runtime(hixl_ctx_t ctx, Call&& call) {
+  return guarded([&]() -> Result<void> {
+    const Inside<View> view(ctx);
+    if (!view) return view.error();
+    if (const auto allowed = may_wait(view.note()); !allowed) return allowed;
+    return call(view->runtime());
+  });
+}
+
 template <class Post>
 static hixl_status_t post_here(hixl_ctx_t ctx, hixl_request_t* req, bool wanted, hixl_callback_t done, void* user_data,
                                Post&& post) {
@@ -91,9 +102,15 @@ hixl_status_t hixl_put_signal(hixl_ctx_t ctx, uint64_t local_addr, uint64_t remo
 
 hixl_status_t hixl_wait_signal(hixl_ctx_t ctx, uint64_t signal_addr, uint64_t value, int timeout_ms, uint64_t* seen) {
   if (seen != nullptr) *seen = 0;
-  return with_runtime(ctx, [&](Runtime& r) {
-    return tell_word(r.wait_signal(pointer_of(signal_addr), Compare::greater_equal, value, timeout_of(timeout_ms)),
-                     seen);
+  return guarded([&]() -> Result<void> {
+    const Inside<View> view(ctx);
+    if (!view) return view.error();
+    // In callbacks it looks once.
+    const auto allowed = timeout_ms == 0 ? Result<void>() : may_wait(view.note());
+    auto word = view->runtime().wait_signal(pointer_of(signal_addr), Compare::greater_equal, value,
+                                            allowed ? timeout_of(timeout_ms) : Timeout{});
+    if (!allowed && !word && word.error().code == ErrorCode::deadline_exceeded) return allowed;
+    return tell_word(word, seen);
   });
 }
 
@@ -133,9 +150,9 @@ hixl_status_t hixl_fence(hixl_ctx_t ctx, int rank) {
 }
 
 hixl_status_t hixl_flush(hixl_ctx_t ctx, int rank, int timeout_ms) {
-  return with_runtime(ctx, [&](Runtime& r) { return r.flush(rank_of(rank), timeout_of(timeout_ms)); });
+  return waiting_with_runtime(ctx, [&](Runtime& r) { return r.flush(rank_of(rank), timeout_of(timeout_ms)); });
 }
 
 hixl_status_t hixl_quiet(hixl_ctx_t ctx, int timeout_ms) {
-  return with_runtime(ctx, [&](Runtime& r) { return r.quiet(timeout_of(timeout_ms)); });
+  return waiting_with_runtime(ctx, [&](Runtime& r) { return r.quiet(timeout_of(timeout_ms)); });
 }

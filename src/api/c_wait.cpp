@@ -4,6 +4,7 @@
 #include <hixl/transfer.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "api/world.hpp"
@@ -53,6 +54,10 @@ Result<void> wait_for(hixl_request_t* req, int timeout_ms) {
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
   World& world = World::get();
   const Handle handle = Handle::of(*req);
+  if (const auto allowed = may_wait(world.note()); !allowed) {
+    auto now = world.requests.query(handle);
+    return !now && now.error().code == ErrorCode::busy ? allowed : told(world, handle, std::move(now));
+  }
   return told(world, handle, world.requests.wait(handle, timeout_of(timeout_ms)));
 }
 
@@ -60,8 +65,10 @@ Result<void> wait_for_all(std::size_t count, hixl_request_t* reqs, hixl_status_t
   if (statuses != nullptr) std::fill_n(statuses, count, hixl_status_t{HIXL_ERR_BUSY});  // none is known to have ended
   if (reqs == nullptr && count > 0) return missing_argument();
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
-  Borrowed borrowed(World::get(), count, reqs);
-  const auto waited = wait_all(borrowed.all(), timeout_of(timeout_ms));
+  World& world = World::get();
+  Borrowed borrowed(world, count, reqs);
+  const auto allowed = may_wait(world.note());
+  const auto waited = allowed ? wait_all(borrowed.all(), timeout_of(timeout_ms)) : allowed;
   Result<void> first;
   bool open = false;
   for (std::size_t i = 0; i < count; ++i) {
@@ -78,8 +85,11 @@ Result<void> wait_for_any(std::size_t count, hixl_request_t* reqs, std::size_t* 
   if (index != nullptr) *index = count;
   if (reqs == nullptr || index == nullptr || count == 0) return missing_argument();
   if (const auto valid = check_time(timeout_ms); !valid) return valid;
-  Borrowed borrowed(World::get(), count, reqs);
-  const auto ended = wait_any(borrowed.all(), timeout_of(timeout_ms));
+  World& world = World::get();
+  Borrowed borrowed(world, count, reqs);
+  const auto allowed = may_wait(world.note());
+  auto ended = wait_any(borrowed.all(), allowed ? timeout_of(timeout_ms) : Timeout{});
+  if (!ended && !allowed) ended = fail(allowed.error());
   // The one that has ended first: only its copy knows the end, which other copies of the same request need.
   const Result<void> result = ended ? borrowed.give_back(*ended) : fail(ended.error());
   for (std::size_t i = 0; i < count; ++i) {

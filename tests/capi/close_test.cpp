@@ -114,6 +114,57 @@ TEST_CASE("messages in callbacks: what might wait is refused, also in those of a
   CHECK(batch == nullptr);
 }
 
+TEST_CASE("waiting in callbacks is refused, also for operations and ranks whose loop is another one") {
+  const Single one("close-a");
+  const Single other("close-b");
+  std::promise<void> go;
+  std::promise<void> held;
+  struct Hold {
+    std::promise<void>& go;
+    std::promise<void>& held;
+  } hold{go, held};
+  const auto stand_still = [](hixl_status_t, void* context) {
+    auto& mine = *static_cast<Hold*>(context);
+    mine.held.set_value();
+    mine.go.get_future().wait();
+  };
+  hixl_request_t request = nullptr;
+  hixl_request_t ended = nullptr;
+  REQUIRE(hixl_put_async(one.ctx, address(one.data), address(one.data) + 4096, 512, 0, &ended) == HIXL_OK);
+  REQUIRE(hixl_wait(&ended) == HIXL_OK);
+  // While the one's loop stands still, what is posted there stays under way.
+  REQUIRE(hixl_put_callback(one.ctx, address(one.data), address(one.data) + 4096, 512, 0, stand_still, &hold,
+                            nullptr) == HIXL_OK);
+  held.get_future().wait();
+  REQUIRE(hixl_put_async(one.ctx, address(one.data), address(one.data) + 4096, 512, 0, &request) == HIXL_OK);
+  in_callback(other, [&] {
+    hixl_request_t both[2] = {ended, request};
+    hixl_status_t statuses[2] = {};
+    std::size_t index = 9;
+    std::uint64_t seen = 7;
+    hixl_comm_t comm = nullptr;
+    const int rank = 0;
+    CHECK(hixl_wait(&request) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_wait_timeout(&request, 5) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_wait(&ended) == HIXL_OK);
+    CHECK(hixl_wait_all(2, both, statuses, 5) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(statuses[0] == HIXL_OK);
+    CHECK(statuses[1] == HIXL_ERR_BUSY);
+    CHECK(hixl_wait_any(1, &request, &index, 5) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_wait_any(2, both, &index, 5) == HIXL_OK);
+    CHECK(index == 0);
+    CHECK(hixl_flush(one.ctx, 0, 5) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_quiet(one.ctx, 5) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_barrier(one.ctx) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_comm_create(one.ctx, &comm, 1, &rank) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_wait_signal(one.ctx, address(one.data), UINT64_MAX, 5, &seen) == HIXL_ERR_WOULD_DEADLOCK);
+    CHECK(hixl_wait_signal(one.ctx, address(one.data), UINT64_MAX, 0, &seen) == HIXL_ERR_DEADLINE_EXCEEDED);
+    CHECK(hixl_wait_signal(one.ctx, address(one.data), 0, 5, &seen) == HIXL_OK);
+  });
+  go.set_value();
+  CHECK(hixl_wait(&request) == HIXL_OK);
+}
+
 TEST_CASE("closing waits no longer than a call that names no time; what is still in use goes later") {
   auto store = hixl::Store::create("tcp://127.0.0.1:0");
   REQUIRE(store.has_value());
