@@ -73,6 +73,7 @@ Result<std::unique_ptr<MessageReceiver>> MessageReceiver::create(Runtime& runtim
 /// Threads that wait for the same message wait side by side; those that do not get it wait for the next one.
 Result<Message> MessageReceiver::receive(Timeout timeout) {
   State& state = *state_;
+  if (const auto admitted = state.core.admit(); !admitted) return fail(admitted.error());
   const auto deadline = state.core.deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   std::unique_lock lock(state.mutex);
@@ -113,6 +114,7 @@ Result<Message> MessageReceiver::State::take(const std::byte* at, std::uint64_t 
 /// Who waits sees another word, at the latest with its next look (memory::k_recheck).
 void MessageReceiver::close() {
   State& state = *state_;
+  if (state.core.forked()) return;
   const std::scoped_lock lock(state.mutex);
   state.closed = true;
   const std::uint64_t before = state.words[state.place.number % state.shape.slots];
@@ -121,6 +123,7 @@ void MessageReceiver::close() {
 
 Result<void> MessageReceiver::release(std::uint64_t number) {
   State& state = *state_;
+  if (state.core.forked()) return fail(ErrorCode::forked, {.stage = Stage::local_check});
   const std::scoped_lock lock(state.mutex);
   const std::uint64_t index = number - state.released.number;
   if (index >= state.held.size() || state.held[index].released) {

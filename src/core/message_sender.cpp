@@ -262,6 +262,7 @@ Result<void> MessageSender::send(const void* data, std::uint64_t size, Timeout t
 Result<Request> MessageSender::post(const void* data, std::uint64_t size, const OpOptions& options) {
   State& state = *state_;
   if (const auto valid = state.check(data, size); !valid) return fail(valid.error());
+  if (const auto admitted = state.core.admit(); !admitted) return fail(admitted.error());
   const std::scoped_lock lock(state.mutex);
   if (state.closed) return fail(ErrorCode::cancelled, {.rank = state.ring.rank, .stage = Stage::transfer});
   if (!state.room_for(size)) state.look_later();
@@ -270,6 +271,7 @@ Result<Request> MessageSender::post(const void* data, std::uint64_t size, const 
 }
 
 void MessageSender::close() {
+  if (state_->core.forked()) return;
   const std::scoped_lock lock(state_->mutex);
   state_->closed = true;
 }

@@ -3,7 +3,11 @@
 // Channel: threads that wait in it, which hold up neither each other nor the loop thread; and shapes that do not match.
 #include <doctest/doctest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <set>
@@ -147,6 +151,36 @@ TEST_CASE("closing a channel ends the calls that wait in it") {
   for (std::thread& thread : receiving) thread.join();
   CHECK(code_of(pair.a->sender().post(k_text, sizeof k_text)) == ErrorCode::cancelled);
   CHECK(code_of(pair.a->receiver().receive(0ms)) == ErrorCode::cancelled);
+}
+
+TEST_CASE("in a forked child a channel says so, whatever the parent's threads hold") {
+  Pair pair;
+  std::atomic<bool> over{false};
+  std::thread busy([&] {
+    while (!over) {
+      static_cast<void>(pair.a->receiver().receive(0ms));
+      require_ok(pair.a->sender().send(k_text, sizeof k_text));
+      require_ok(pair.b->receiver().release(pair.b->receiver().receive(k_patience)->number));
+    }
+  });
+  for (int round = 0; round < 10; ++round) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      const bool told = code_of(pair.a->receiver().receive(1s)) == ErrorCode::forked &&
+                        code_of(pair.a->receiver().release(0)) == ErrorCode::forked &&
+                        code_of(pair.a->sender().send(k_text, sizeof k_text)) == ErrorCode::forked &&
+                        code_of(pair.a->sender().post(k_text, sizeof k_text)) == ErrorCode::forked;
+      pair.a->close();
+      _exit(told ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+  }
+  over = true;
+  busy.join();
 }
 
 TEST_CASE("two sides that mean other shapes are told both, also where the memory is as long") {
