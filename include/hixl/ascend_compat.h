@@ -51,7 +51,8 @@ constexpr Status UNSUPPORTED = 103905U;
 constexpr Status RESOURCE_EXHAUSTED = 203900U;  ///< no room now: requests, notes, connections, memory, descriptors
 constexpr Status FAILED = 503900U;              ///< everything else
 
-enum MemType { MEM_DEVICE, MEM_HOST };
+// These enumerations have a type, so that a number which is none of theirs is refused rather than undefined.
+enum MemType : int { MEM_DEVICE, MEM_HOST };
 struct MemDesc {
   std::uintptr_t addr = 0;
   std::size_t len = 0;
@@ -59,7 +60,7 @@ struct MemDesc {
 };
 using MemHandle = void*;
 
-enum TransferOp { READ, WRITE };
+enum TransferOp : int { READ, WRITE };
 struct TransferOpDesc {
   std::uintptr_t local_addr = 0;
   std::uintptr_t remote_addr = 0;
@@ -96,7 +97,7 @@ struct NotifyDesc {
   AscendString notify_msg;
 };
 
-enum FeatureType { AUTO_CONNECT = 0, CLIENT_SERVER_COMM = 1 };
+enum FeatureType : int { AUTO_CONNECT = 0, CLIENT_SERVER_COMM = 1 };
 
 /// Owner: the program. Threads: any, but for construction and destruction. Close: Finalize() or destruction.
 /// A call with a time takes no longer, whatever it does in it; a slow remote holds up no other. In a forked child every
