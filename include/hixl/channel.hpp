@@ -80,7 +80,8 @@ class MessageReceiver {
   std::unique_ptr<State> state_;
 };
 
-/// Both ways with one rank, which connects as well; no order is needed. At most one channel between two ranks.
+/// Both ways with one rank, which connects as well; no order is needed, and neither side meets an earlier channel of
+/// the other. At most one channel between two ranks.
 /// Owner: the program; not longer than the runtime. Close: destruction; what the peer still sends then fails.
 class Channel {
  public:

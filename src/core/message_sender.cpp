@@ -119,17 +119,7 @@ Result<void> MessageSender::State::check(const void* data, std::uint64_t size) c
 /// What the receiver has written at the head of its ring; before anything else there is believed.
 Result<void> MessageSender::State::compare_shapes(Instant deadline) {
   const auto got = runtime.get_sync(scratch.data, ring, core::k_ring_words, left(deadline));
-  if (!got) return got;
-  const auto* const head = reinterpret_cast<const std::uint64_t*>(scratch.data);
-  const auto compare = [&](std::uint64_t offset, std::uint64_t mine, ErrorCode code) -> Result<void> {
-    const std::uint64_t theirs = head[offset / core::k_word];
-    if (theirs == mine) return {};
-    return fail(code, {.rank = ring.rank, .stage = Stage::connect, .length = mine, .limit = theirs});
-  };
-  if (auto same = compare(core::k_ring_version, core::k_ring_version_now, ErrorCode::version_mismatch); !same)
-    return same;
-  if (auto same = compare(core::k_ring_slots, shape.slots, ErrorCode::invalid_argument); !same) return same;
-  return compare(core::k_ring_bytes, shape.bytes, ErrorCode::invalid_argument);
+  return got ? core::compare_shapes(shape, scratch.data + core::k_ring_version, ring.rank) : got;
 }
 
 Result<void> MessageSender::State::look(Instant deadline) {

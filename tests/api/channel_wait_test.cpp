@@ -153,6 +153,44 @@ TEST_CASE("closing a channel ends the calls that wait in it") {
   CHECK(code_of(pair.a->receiver().receive(0ms)) == ErrorCode::cancelled);
 }
 
+TEST_CASE("both sides connect again and again, in their own time, and mean the same channel") {
+  for (const LinkKind kind : {LinkKind::hccs, LinkKind::tcp}) {
+    World world(2, {kind});
+    const auto use = [&world](Rank rank) {
+      for (int round = 0; round < rounds(12); ++round) {
+        // Every other time of another shape.
+        const RingShape shape{.slots = 4, .bytes = round % 2 == 0 ? 4096U : 65536U};
+        auto channel = Channel::connect(world[rank], 1 - rank, shape, k_patience);
+        require_ok(channel);
+        require_ok((*channel)->sender().send(&round, sizeof round, k_patience));
+        const auto message = (*channel)->receiver().receive(k_patience);
+        require_ok(message);
+        int theirs = -1;
+        std::memcpy(&theirs, message->data, sizeof theirs);
+        REQUIRE(theirs == round);
+      }
+    };
+    std::thread other(use, 1);
+    use(0);
+    other.join();
+  }
+}
+
+TEST_CASE("both sides of a channel are told what the other one means") {
+  World world(2);
+  const auto refused = [&](Rank rank, const RingShape& shape, std::uint64_t mine, std::uint64_t theirs) {
+    const auto channel = Channel::connect(world[rank], 1 - rank, shape, k_patience);
+    CHECK(code_of(channel) == ErrorCode::invalid_argument);
+    CHECK((channel.has_value() || channel.error().detail.length == mine));
+    CHECK((channel.has_value() || channel.error().detail.limit == theirs));
+  };
+  for (int round = 0; round < rounds(5); ++round) {
+    std::thread other([&] { refused(1, {.slots = 16, .bytes = 8128}, 16, 8); });
+    refused(0, {.slots = 8, .bytes = 8192}, 8, 16);
+    other.join();
+  }
+}
+
 TEST_CASE("in a forked child a channel says so, whatever the parent's threads hold") {
   Pair pair;
   std::atomic<bool> over{false};
