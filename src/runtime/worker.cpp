@@ -34,7 +34,8 @@ class WorkerThreads final : public Worker, private Poller {
     }
     wanted_.notify_all();
     for (std::thread& thread : threads_) thread.join();
-    while (poll()) {
+    threads_.clear();
+    while (poll()) {  // whose done() may bring more, to be worked on here
     }
   }
 
@@ -45,7 +46,7 @@ class WorkerThreads final : public Worker, private Poller {
     {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(&job);
-      start = waiting_.size() > idle_ && threads_.size() < threads_max_;
+      start = !stopping_ && waiting_.size() > idle_ && threads_.size() < threads_max_;
     }
     if (start) start_thread();
     if (threads_.empty()) {  // no thread can be had: late is better than never

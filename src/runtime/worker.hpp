@@ -33,7 +33,7 @@ class Worker {
 
 /// `threads`: how many jobs are worked on at once. The threads start with the first job and block all signals but those
 /// of their own faults. Destroyed on the loop's thread; jobs that were not done by then are worked on, and their done()
-/// is called, from there.
+/// is called, from there; what that brings is worked on by the same thread.
 [[nodiscard]] std::unique_ptr<Worker> make_worker_threads(Loop& loop, std::uint32_t threads);
 
 }  // namespace hixl::runtime

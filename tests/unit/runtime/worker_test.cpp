@@ -75,6 +75,30 @@ TEST_CASE("a job that ends while the loop is awake keeps it from sleeping, and o
   }
 }
 
+TEST_CASE("what the end of a job brings while its worker goes is worked on there and then") {
+  struct Parent final : runtime::Job {
+    void work() override {}
+    void done() override {
+      for (Noted& job : brings) worker->run(job);
+    }
+    runtime::Worker* worker = nullptr;
+    std::vector<Noted> brings = std::vector<Noted>(3);
+  };
+  test::FakePort port;
+  runtime::Loop loop(port, 1, 16);
+  Parent parent;
+  {
+    const auto worker = runtime::make_worker_threads(loop, 4);  // of which one starts now
+    parent.worker = worker.get();
+    worker->run(parent);
+  }
+  for (const Noted& job : parent.brings) {
+    CHECK(job.works.load() == 1);
+    CHECK(job.dones == 1);
+    CHECK(job.worked_on == std::this_thread::get_id());
+  }
+}
+
 TEST_CASE("a worker that goes finishes what it was given") {
   test::FakePort port;
   runtime::Loop loop(port, 1, 16);
