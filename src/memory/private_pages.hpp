@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PrivatePages: memory of this process alone that holds payload on its way. Not in core dumps.
+// PrivatePages: memory of this process alone that holds payload on its way. Not in core dumps, nor in forked children:
+// a page that a card has pinned must stay this process' page.
 #pragma once
 
 #include <sys/mman.h>
@@ -20,6 +21,7 @@ class PrivatePages {
     void* pages = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return;
     ::madvise(pages, size, MADV_DONTDUMP);
+    ::madvise(pages, size, MADV_DONTFORK);
     data_ = static_cast<std::byte*>(pages);
     size_ = size;
   }

@@ -57,7 +57,7 @@ int node_by_move_pages(std::byte* address) {
 
 }  // namespace
 
-TEST_CASE("windows are not in core dumps, on either side") {
+TEST_CASE("windows and buffers are not in core dumps, on either side, and buffers not in forked children") {
   auto window = Window::create(k_page_bytes, "test");
   REQUIRE(window);
   CHECK(undumped((*window)->data()));
@@ -74,6 +74,7 @@ TEST_CASE("windows are not in core dumps, on either side") {
   REQUIRE(pages.data() != nullptr);
   pages.data()[0] = std::byte{1};
   CHECK(flags_of(pages.data()).find(" dd ") != std::string::npos);
+  CHECK(flags_of(pages.data()).find(" dc ") != std::string::npos);  // nor in forked children
 }
 
 TEST_CASE("F148 numa: lists of nodes") {
