@@ -254,6 +254,7 @@ void turn(Value& value, std::uint64_t number) {
   X(rdma_work, trouble, 1, rdma.work_max)                     \
   X(rdma_late, trouble, 0, rdma.late_per_mille)               \
   X(rdma_path, trouble, 0, rdma.path_per_mille)               \
+  X(rdma_rnr, trouble, 0, rdma.rnr_per_mille)                 \
   X(rdma_remote, trouble, 0, rdma.remote_per_mille)           \
   X(rdma_local, trouble, 0, rdma.local_per_mille)             \
   X(rdma_overrun, trouble, 0, rdma.overrun_per_mille)         \
