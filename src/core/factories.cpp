@@ -18,9 +18,6 @@ namespace hixl::core {
 
 namespace {
 
-/// What the links post at once; smaller where chunks are.
-constexpr std::size_t k_roce_chunk_bytes = 1U << 20U;
-
 /// Null: this build has no such kind.
 std::unique_ptr<links::LinkFactory> make(LinkKind kind, const std::shared_ptr<links::CopyPool>& pool,
                                          const RuntimeOptions& options, runtime::Loop& loop) {
@@ -36,7 +33,7 @@ std::unique_ptr<links::LinkFactory> make(LinkKind kind, const std::shared_ptr<li
       return links::make_system_roce_factory(
           loop, {.rdma = options.rdma,
                  .max_inline = options.max_inline,
-                 .buffer_bytes = std::min<std::size_t>(options.chunk_bytes, k_roce_chunk_bytes),
+                 .buffer_bytes = std::min<std::size_t>(options.chunk_bytes, links::k_roce_chunk_bytes),
                  .numa_node = memory::numa_node_of(&here)});
     }
     case LinkKind::ub:

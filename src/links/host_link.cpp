@@ -23,10 +23,6 @@ std::uint64_t total_bytes(std::span<const Segment> segments) noexcept {
   return total;
 }
 
-memory::Device& device_of(const Post& post) noexcept {
-  return post.local_device != nullptr ? *post.local_device : memory::host_device();
-}
-
 ErrorCode code_of(memory::Lane::Outcome outcome) noexcept {
   return outcome == memory::Lane::Outcome::stale ? ErrorCode::stale : ErrorCode::link_failed;
 }
@@ -88,7 +84,7 @@ memory::CopyJob* HostLink::job_for(const Post& post) {
   job.direction = post.verb == Verb::write ? Direction::to_peer : Direction::from_peer;
   job.lane = lane_.get();
   job.region = post.region;
-  job.local_device = &device_of(post);
+  job.local_device = &post.device();
   HIXL_ASSERT(post.segments.size() <= job.segments.size());
   job.segment_count = 0;
   job.cookie = post.cookie;

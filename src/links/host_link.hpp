@@ -28,7 +28,6 @@ namespace hixl::links {
 inline constexpr std::uint64_t k_short_bytes_max = 64U << 10U;
 
 [[nodiscard]] std::uint64_t total_bytes(std::span<const Segment> segments) noexcept;
-[[nodiscard]] memory::Device& device_of(const Post& post) noexcept;
 /// How a copy that did not run is told to the owner. LINK_FAILED means: not executed, through no fault of the post.
 [[nodiscard]] ErrorCode code_of(memory::Lane::Outcome outcome) noexcept;
 [[nodiscard]] ErrorCode code_of(memory::CopyJob::Outcome outcome) noexcept;

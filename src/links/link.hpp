@@ -88,11 +88,14 @@ struct Post {
   std::uint8_t attempt = 0;
   RegionKey region{};
   Token token{};
-  memory::Device* local_device = nullptr;
+  memory::Device* local_device = nullptr;  ///< null: the host's
   /// 1 … wire::k_segments_max; owned by the poster until the completion. Words: one of 8 bytes, without local.
   std::span<const Segment> segments;
   std::uint64_t value = 0;  ///< signals and atomics: addend or new value
   AtomicTerms atomic{};
+  [[nodiscard]] memory::Device& device() const noexcept {
+    return local_device != nullptr ? *local_device : memory::host_device();
+  }
 };
 
 /// The frame that asks a target to execute an atomic.

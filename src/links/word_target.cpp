@@ -10,8 +10,6 @@ namespace hixl::links {
 namespace {
 
 constexpr std::size_t k_target_word_bytes = 8;
-/// Above the longest nack, 50 bytes.
-constexpr std::size_t k_answer_body_bytes_max = 64;
 
 }  // namespace
 

@@ -13,6 +13,9 @@
 
 namespace hixl::links {
 
+/// Above the longest answer of a target, a nack of 50 bytes.
+inline constexpr std::size_t k_answer_body_bytes_max = 64;
+
 class WordTarget {
  public:
   /// Stream and sequencer are used only while the link is open.

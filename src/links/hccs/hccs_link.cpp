@@ -62,7 +62,7 @@ Answer HccsLink::post_word(const Post& post, std::byte* mapped) {
 }
 
 Answer HccsLink::post_short(const Post& post, std::byte* mapped, std::uint64_t bytes) {
-  memory::Device& local = device_of(post);
+  memory::Device& local = post.device();
   const auto outcome = lane_->run(post.region, [&] {
     for (const Segment& segment : post.segments) {
       std::byte* const there = mapped + segment.offset;

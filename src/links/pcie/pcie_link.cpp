@@ -56,7 +56,7 @@ Answer PcieLink::post_short(const Post& post, std::uint64_t base, std::uint64_t 
   const Direction direction = post.verb == Verb::write ? Direction::to_peer : Direction::from_peer;
   memory::ForeignMemory::Moved moved;
   const auto outcome = lane_->run(
-      post.region, [&] { moved = foreign_->move(direction, device_of(post), std::span(segments).first(count)); });
+      post.region, [&] { moved = foreign_->move(direction, post.device(), std::span(segments).first(count)); });
   if (outcome == memory::Lane::Outcome::crowded) return post_long(post, base);
   if (outcome != memory::Lane::Outcome::done) return refuse(post, code_of(outcome));
   if (moved.outcome != memory::ForeignMemory::Outcome::done) return refuse(post, error_of(moved, post.region));

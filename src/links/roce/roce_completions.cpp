@@ -13,10 +13,6 @@ namespace {
 /// Completions of one look.
 constexpr std::size_t k_completions_a_look = 32;
 
-memory::Device& local_device_of(memory::Device* device) noexcept {
-  return device != nullptr ? *device : memory::host_device();
-}
-
 }  // namespace
 
 bool RoceLink::poll() {
@@ -119,7 +115,7 @@ void RoceLink::finish(Attempt& attempt) {
     const std::byte* at = attempt.buffer->bytes.data();
     for (const Segment& segment : attempt.segments) {
       if (segment.bytes == 0) continue;
-      local_device_of(attempt.device).write(segment.local, at, segment.bytes);
+      attempt.device->write(segment.local, at, segment.bytes);
       traffic_.copies += 1;
       at += segment.bytes;
     }

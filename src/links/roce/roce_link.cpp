@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds k_drop_patience{500};
 const LinkCaps& roce_caps() noexcept {
   static constexpr LinkCaps k_caps{.kind = LinkKind::roce,
                                    .rank_of_choice = 30,  // behind what stays on the host, before sockets
-                                   .chunk_bytes = 1U << 20U,
+                                   .chunk_bytes = k_roce_chunk_bytes,
                                    .target_passive = true,
                                    .host_memory_only = true,  // emulated device memory cannot be registered
                                    .attaches = true};

@@ -125,6 +125,7 @@ class RoceLink final : public Link,
 
   // ---- set-up (roce_setup.cpp) ----
   void start();
+  [[nodiscard]] Result<void> make_endpoint(const Rails::Path& path);
   [[nodiscard]] Result<void> on_offer(ConstBytes body);
   [[nodiscard]] Result<void> on_peer_ready(ConstBytes body);
   [[nodiscard]] Result<void> answer_offer(const wire::RoceOffer& offer);

@@ -24,10 +24,6 @@ constexpr LinkSeq k_numbers_open_max = 1000;
 /// Above the longest body of a word.
 constexpr std::size_t k_word_body_bytes_max = 128;
 
-memory::Device& local_device(memory::Device* device) noexcept {
-  return device != nullptr ? *device : memory::host_device();
-}
-
 ibv_sge piece_of(const std::byte* data, std::size_t size, std::uint32_t key) noexcept {
   return {.addr = reinterpret_cast<std::uint64_t>(data), .length = static_cast<std::uint32_t>(size), .lkey = key};
 }
@@ -96,7 +92,7 @@ RoceLink::Attempt& RoceLink::take_attempt(const Post& post) {
   attempt.bytes = 0;
   for (const Segment& segment : post.segments) attempt.bytes += segment.bytes;
   attempt.segments = post.segments;
-  attempt.device = post.local_device;
+  attempt.device = &post.device();
   attempt.region = post.region;
   attempt.ends_at = 0;
   attempt.key = nullptr;
@@ -134,7 +130,7 @@ RoceLink::Begun RoceLink::begin(Attempt& attempt) {
   if (const Begun found = find_key(attempt); found != Begun::posted) return found;
   // At most one request a segment.
   if (queue_->room() < attempt.segments.size() + k_marker_requests) return Begun::waits;
-  const bool addressable = local_device(attempt.device).caps().cpu_addressable;
+  const bool addressable = attempt.device->caps().cpu_addressable;
   const bool inlined = attempt.verb == Verb::write && addressable && attempt.bytes <= queue_->inline_bytes() &&
                        attempt.bytes <= max_inline_;
   std::array<ibv_sge, wire::k_segments_max> pieces;
@@ -203,7 +199,7 @@ RoceLink::Begun RoceLink::place_in_buffer(Attempt& attempt, std::span<ibv_sge> p
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Segment& segment = attempt.segments[i];
     if (attempt.verb == Verb::write && segment.bytes != 0) {
-      local_device(attempt.device).read(at, segment.local, segment.bytes);
+      attempt.device->read(at, segment.local, segment.bytes);
       traffic_.copies += 1;
     }
     pieces[i] = piece_of(at, segment.bytes, buffer->local_key);

@@ -29,17 +29,22 @@ void RoceLink::start() {
   if (!identity_.dialled) return;  // the acceptor chooses when it knows what the dialler has
   auto path = rails_.path(rail_of(identity_));
   if (!path) return refuse_link(path.error());
-  adapter_ = path->adapter;
-  port_ = path->port;
   gids_ = path->gids;
+  if (const Result<void> made = make_endpoint(*path); !made) return refuse_link(made.error());
+  if (const Result<void> ordered = order({.type = wire::FrameType::roce_offer}); !ordered) break_down(ordered.error());
+}
+
+Result<void> RoceLink::make_endpoint(const Rails::Path& path) {
+  adapter_ = path.adapter;
+  port_ = path.port;
   adapter_->add(*this);
-  auto made = Endpoint::create(*path,
+  auto made = Endpoint::create(path,
                                {.send_depth = std::max(k_send_depth_min, k_requests_an_attempt * services_.tx_depth),
                                 .inline_bytes = max_inline_},
                                services_.loop.random());
-  if (!made) return refuse_link(made.error());
+  if (!made) return fail(made.error());
   endpoint_ = std::move(*made);
-  if (const Result<void> ordered = order({.type = wire::FrameType::roce_offer}); !ordered) break_down(ordered.error());
+  return {};
 }
 
 bool RoceLink::send_offer() {
@@ -79,20 +84,12 @@ Result<void> RoceLink::answer_offer(const wire::RoceOffer& offer) {
   }
   peer_ = offer;
   peer_.chosen = static_cast<std::uint8_t>(answer->pair.theirs);
-  adapter_ = answer->path.adapter;
-  port_ = answer->path.port;
   gid_ = answer->pair.ours;
   gid_chosen_ = true;
-  adapter_->add(*this);
-  auto made = Endpoint::create(answer->path,
-                               {.send_depth = std::max(k_send_depth_min, k_requests_an_attempt * services_.tx_depth),
-                                .inline_bytes = max_inline_},
-                               services_.loop.random());
-  if (!made) {
+  if (const Result<void> made = make_endpoint(answer->path); !made) {
     refuse_link(made.error());
     return {};
   }
-  endpoint_ = std::move(*made);
   connect({.offer = peer_, .gid = verbs_gid(offer.gids[peer_.chosen]), .ours = gid_, .options = rails_.options()});
   return {};
 }

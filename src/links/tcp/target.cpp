@@ -13,8 +13,6 @@ namespace {
 // Answers to reads that are kept: those of the default tx_depth, and of a burst of the largest one.
 constexpr std::size_t k_answers_initial = 32;
 constexpr std::size_t k_answers_kept = 1024;
-/// Above the longest nack, 50 bytes.
-constexpr std::size_t k_answer_body_bytes_max = 64;
 
 }  // namespace
 
