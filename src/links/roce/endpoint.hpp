@@ -64,8 +64,6 @@ class Endpoint {
   [[nodiscard]] const Device::QueuePairOptions& granted() const noexcept { return granted_; }
   [[nodiscard]] std::byte* page() const noexcept { return pages_.data(); }
   [[nodiscard]] std::uint32_t page_key() const noexcept { return memory_->local_key(); }
-  [[nodiscard]] std::uint64_t challenge() const noexcept { return challenge_; }
-  [[nodiscard]] std::uint32_t port() const noexcept { return port_; }
   [[nodiscard]] ibv_mtu mtu() const noexcept { return mtu_; }
   void set_mtu(ibv_mtu mtu) noexcept { mtu_ = mtu; }
 

@@ -157,7 +157,6 @@ Result<std::vector<Gid>> IbvDevice::gids(std::uint32_t port) {
     found.push_back({.value = entry.gid,
                      .index = entry.gid_index,
                      .v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2,
-                     .interface = entry.ndev_ifindex,
                      .prefix_bits = prefix_bits_of(entry.gid, interfaces)});
   }
   if (interfaces != nullptr) ::freeifaddrs(interfaces);

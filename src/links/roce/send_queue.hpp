@@ -26,7 +26,6 @@ class SendQueue {
   [[nodiscard]] std::uint32_t pieces_max() const noexcept { return pieces_max_; }
   /// Requests that were posted, or wait in the chain, and are not known to be over.
   [[nodiscard]] bool busy() const noexcept { return chained_ != retired_; }
-  [[nodiscard]] bool chain_empty() const noexcept { return requests_.empty(); }
 
   struct Request {
     ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE;

@@ -71,7 +71,6 @@ struct Gid {
   ibv_gid value{};
   std::uint32_t index = 0;
   bool v2 = true;                 ///< RoCE v2 (UDP); false: RoCE v1 or InfiniBand
-  std::uint32_t interface = 0;    ///< of the network interface behind it; 0: unknown
   std::uint32_t prefix_bits = 0;  ///< of 128, its network's mask; 0: unknown
 };
 

@@ -158,8 +158,8 @@ Result<std::vector<roce::Gid>> SimDevice::gids(std::uint32_t port) {
   const sim::RdmaCard& card = *device_.card;
   std::vector<roce::Gid> gids;
   if (!card.up) return gids;
-  gids.push_back({.value = card.gid, .index = 0, .v2 = false, .interface = card.rail + 1});
-  gids.push_back({.value = card.gid, .index = 1, .v2 = true, .interface = card.rail + 1});
+  gids.push_back({.value = card.gid, .index = 0, .v2 = false});
+  gids.push_back({.value = card.gid, .index = 1, .v2 = true});
   return gids;
 }
 
