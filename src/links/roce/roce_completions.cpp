@@ -150,6 +150,7 @@ void RoceLink::forget_key(RemoteKeyEntry& key) {
 void RoceLink::end(Attempt& attempt, const Error& error) {
   attempt.unlink();
   attempt.error = error;
+  if (!waiting_.empty() || !orders_.empty()) flush_later();  // its number may be what they wait for
   if (attempt.abandoned) {
     free_.push_back(attempt);
     give_credit();

@@ -181,9 +181,7 @@ void RoceLink::close() {
   endpoint_.reset();
   if (connecting_ != nullptr) connecting_->link = nullptr;
   connecting_ = nullptr;
-  for (Attempts* list : {&waiting_, &in_flight_}) {
-    for (Attempt* attempt = list->front(); attempt != nullptr; attempt = list->next(*attempt)) release(*attempt);
-  }
+  for (Attempt* one = in_flight_.front(); one != nullptr; one = in_flight_.next(*one)) release(*one);
   leave_adapter();
   orders_.clear();
   attached_.clear();
@@ -198,6 +196,7 @@ void RoceLink::leave_adapter() {
   for (const auto& [number, given] : given_) adapter_->registrations().drop(*given.registration);
   given_.clear();
   adapter_->remove(*this);
+  adapter_ = nullptr;  // it may end before this link does
   rails_.let_go();
 }
 

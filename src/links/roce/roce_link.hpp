@@ -83,6 +83,7 @@ class RoceLink final : public Link,
     memory::Device* device = nullptr;
     RegionKey region{};
     std::uint64_t ends_at = 0;  ///< the place in the queue whose completion ends it; 0: not known yet
+    // What it has taken, once it is in the queue: see release().
     RemoteKeyEntry* key = nullptr;
     Adapter::Buffer* buffer = nullptr;
     std::uint32_t used = 0;
@@ -166,11 +167,11 @@ class RoceLink final : public Link,
   // ---- posts (roce_post.cpp) ----
   [[nodiscard]] Answer post_word(const Post& post);
   [[nodiscard]] Begun begin(Attempt& attempt);
-  [[nodiscard]] Begun find_key(Attempt& attempt);
+  [[nodiscard]] Begun begin_without_key(Attempt& attempt, const RemoteKeyEntry* key);
   /// Where the attempt's bytes are, for the card. Takes a buffer if the card does not reach them.
   [[nodiscard]] Begun place(Attempt& attempt, std::span<ibv_sge> pieces, bool inlined);
   [[nodiscard]] Begun place_in_buffer(Attempt& attempt, std::span<ibv_sge> pieces);
-  void enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool inlined);
+  void enqueue(Attempt& attempt, RemoteKeyEntry& key, std::span<const ibv_sge> pieces, bool inlined);
   void flush();
   void add_marker();
   [[nodiscard]] bool numbers_left() noexcept;

@@ -125,11 +125,13 @@ bool RoceLink::numbers_left() noexcept {
   return oldest == 0 || sequencer_.sent() - oldest < k_numbers_open_max;
 }
 
-/// Puts an attempt into the chain, if everything is there that it needs.
+/// Puts an attempt into the chain, if everything is there that it needs. One that waits has taken nothing.
 RoceLink::Begun RoceLink::begin(Attempt& attempt) {
-  if (const Begun found = find_key(attempt); found != Begun::posted) return found;
+  RemoteKeyEntry* const key = keys_.find(attempt.region);
+  if (key == nullptr || key->state != RemoteKeyEntry::State::ready) return begin_without_key(attempt, key);
   // At most one request a segment.
   if (queue_->room() < attempt.segments.size() + k_marker_requests) return Begun::waits;
+  if (attempt.verb == Verb::write && !numbers_left()) return Begun::waits;  // others took them meanwhile
   const bool addressable = attempt.device->caps().cpu_addressable;
   const bool inlined = attempt.verb == Verb::write && addressable && attempt.bytes <= queue_->inline_bytes() &&
                        attempt.bytes <= max_inline_;
@@ -137,25 +139,14 @@ RoceLink::Begun RoceLink::begin(Attempt& attempt) {
   const std::span<ibv_sge> places(pieces.data(), attempt.segments.size());
   const Begun placed = addressable ? place(attempt, places, inlined) : place_in_buffer(attempt, places);
   if (placed != Begun::posted) return placed;
-  enqueue(attempt, places, inlined);
+  enqueue(attempt, *key, places, inlined);
   return Begun::posted;
 }
 
-RoceLink::Begun RoceLink::find_key(Attempt& attempt) {
-  RemoteKeyEntry* const entry = keys_.find(attempt.region);
-  switch (entry != nullptr ? entry->state : RemoteKeyEntry::State::dropped) {
-    case RemoteKeyEntry::State::asked:
-      return Begun::waits;
-    case RemoteKeyEntry::State::ready:
-      attempt.key = entry;
-      return Begun::posted;
-    case RemoteKeyEntry::State::refused:
-      end(attempt, entry->error);
-      return Begun::ended;
-    case RemoteKeyEntry::State::dropped:
-      break;
-  }
-  end(attempt, Error(ErrorCode::stale, {.stage = Stage::remote_check}));
+RoceLink::Begun RoceLink::begin_without_key(Attempt& attempt, const RemoteKeyEntry* key) {
+  if (key != nullptr && key->state == RemoteKeyEntry::State::asked) return Begun::waits;
+  const bool refused = key != nullptr && key->state == RemoteKeyEntry::State::refused;
+  end(attempt, refused ? key->error : Error(ErrorCode::stale, {.stage = Stage::remote_check}));
   return Begun::ended;
 }
 
@@ -168,7 +159,7 @@ RoceLink::Begun RoceLink::place(Attempt& attempt, std::span<ibv_sge> pieces, boo
   }
   Registrations& registrations = adapter_->registrations();
   Registration* last = nullptr;
-  attempt.used = 0;
+  std::uint32_t used = 0;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Segment& segment = attempt.segments[i];
     if (last == nullptr || !last->holds(segment.local, segment.bytes)) {
@@ -177,16 +168,16 @@ RoceLink::Begun RoceLink::place(Attempt& attempt, std::span<ibv_sge> pieces, boo
       if (last != nullptr && last->state() == Registration::State::registering) return Begun::waits;
       // Memory that nobody registered, or that the card does not take.
       if (last == nullptr || last->state() != Registration::State::ready) return place_in_buffer(attempt, pieces);
-      attempt.registrations[attempt.used++] = last;
+      attempt.registrations[used++] = last;
     }
     pieces[i] = piece_of(segment.local, segment.bytes, last->memory().local_key());
   }
-  for (Registration* one : std::span(attempt.registrations).first(attempt.used)) registrations.use(*one);
+  attempt.used = used;
+  for (Registration* one : std::span(attempt.registrations).first(used)) registrations.use(*one);
   return Begun::posted;
 }
 
 RoceLink::Begun RoceLink::place_in_buffer(Attempt& attempt, std::span<ibv_sge> pieces) {
-  attempt.used = 0;
   if (attempt.bytes > adapter_->buffer_bytes()) {
     end(attempt, Error(ErrorCode::limit_reached,
                        {.stage = Stage::local_check, .length = attempt.bytes, .limit = adapter_->buffer_bytes()}));
@@ -209,7 +200,7 @@ RoceLink::Begun RoceLink::place_in_buffer(Attempt& attempt, std::span<ibv_sge> p
 }
 
 /// One request for each run of segments that lie side by side at the peer.
-void RoceLink::enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool inlined) {
+void RoceLink::enqueue(Attempt& attempt, RemoteKeyEntry& key, std::span<const ibv_sge> pieces, bool inlined) {
   const bool write = attempt.verb == Verb::write;
   std::array<ibv_sge, wire::k_segments_max> run;
   std::size_t count = 0;
@@ -217,8 +208,8 @@ void RoceLink::enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool i
   const auto add = [&](bool last) {
     if (count == 0) return;
     attempt.ends_at = queue_->add({.opcode = write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
-                                   .address = attempt.key->address + begins,
-                                   .key = attempt.key->key,
+                                   .address = key.address + begins,
+                                   .key = key.key,
                                    .inlined = inlined,
                                    .signalled = last && !write},
                                   std::span(run).first(count));
@@ -236,7 +227,8 @@ void RoceLink::enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool i
   }
   add(true);
   if (!write && attempt.ends_at > 1 && HIXL_PLANTED(rdma_read_done_early)) attempt.ends_at -= 1;
-  attempt.key->uses += 1;
+  attempt.key = &key;
+  key.uses += 1;
   if (write) {
     attempt.number = newest_write_ = sequencer_.take_number();
     attempt.ends_at = 0;  // with the next marker
@@ -249,6 +241,7 @@ void RoceLink::enqueue(Attempt& attempt, std::span<const ibv_sge> pieces, bool i
 /// The end of a turn: what waited, a marker, and the doorbell.
 void RoceLink::flush() {
   if (state_ != State::up) return;
+  send_orders();
   Attempts round;
   round.append(waiting_);
   while (Attempt* attempt = round.pop_front()) {
