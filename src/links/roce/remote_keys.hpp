@@ -6,7 +6,9 @@
 // Loop-bound.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <unordered_map>
 
 #include "links/roce/registrations.hpp"
@@ -27,25 +29,35 @@ struct RemoteKeyEntry {
 
 /// Entries stay where they are.
 class RemoteKeys {
+  template <class All>
+  [[nodiscard]] static auto place_of(All& all, RegionKey region) noexcept {
+    const auto [begin, end] = all.equal_range(region.id);
+    const auto found = std::find_if(begin, end, [&](const auto& one) { return one.second.region == region; });
+    return found == end ? all.end() : found;
+  }
+
  public:
   [[nodiscard]] RemoteKeyEntry* find(RegionKey region) noexcept {
-    const auto found = all_.find(number_of(region));
+    const auto found = place_of(all_, region);
     return found == all_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] const RemoteKeyEntry* find(RegionKey region) const noexcept {
-    const auto found = all_.find(number_of(region));
+    const auto found = place_of(all_, region);
     return found == all_.end() ? nullptr : &found->second;
   }
+  /// The peer says nothing of the end of a region whose key it refused. The next region of that id shows it.
   RemoteKeyEntry& add(RegionKey region) {
-    RemoteKeyEntry& entry = all_[number_of(region)];
-    entry.region = region;
-    return entry;
+    for (auto [at, end] = all_.equal_range(region.id); at != end;) {
+      at = at->second.state == RemoteKeyEntry::State::refused ? all_.erase(at) : std::next(at);
+    }
+    return all_.emplace(region.id, RemoteKeyEntry{.region = region})->second;
   }
-  void erase(RegionKey region) { all_.erase(number_of(region)); }
-  void clear() { all_.clear(); }
+  void erase(RegionKey region) {
+    if (const auto found = place_of(all_, region); found != all_.end()) all_.erase(found);
+  }
 
  private:
-  std::unordered_map<std::uint64_t, RemoteKeyEntry> all_;
+  std::unordered_multimap<std::uint32_t, RemoteKeyEntry> all_;  ///< by id: one life, and for a while the one before it
 };
 
 }  // namespace hixl::links::roce

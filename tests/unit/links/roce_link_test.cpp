@@ -3,6 +3,7 @@
 // The RDMA link from inside: what its posts take, wait for and give back.
 #include <doctest/doctest.h>
 
+#include "links/roce/remote_keys.hpp"
 #include "roce_liar.hpp"
 
 using namespace hixl;
@@ -99,4 +100,27 @@ TEST_CASE("roce: writes that waited keep to the numbers that a fence can tell ap
   liar.say(wire::FrameType::ack, wire::Ack{oldest});
   REQUIRE(attack.until([&] { return ends() == k_writes + 1; }));
   for (const links::Completion& one : attack.victim.record.completions) REQUIRE(one.error.code == ErrorCode::ok);
+}
+
+TEST_CASE("roce: of keys that the peer refused, those of regions that are no more are forgotten") {
+  using links::roce::RemoteKeyEntry;
+  links::roce::RemoteKeys keys;
+  keys.add({1, 1}).state = RemoteKeyEntry::State::refused;
+  RemoteKeyEntry& other = keys.add({2, 1});
+  other.state = RemoteKeyEntry::State::refused;
+  RemoteKeyEntry& dropped = keys.add({3, 1});
+  dropped.state = RemoteKeyEntry::State::dropped;
+  dropped.uses = 1;
+  for (std::uint32_t generation = 2; generation < 5; ++generation) {
+    keys.add({1, generation}).state = RemoteKeyEntry::State::refused;
+    CHECK(keys.find({1, generation - 1}) == nullptr);
+  }
+  RemoteKeyEntry& next = keys.add({3, 2});
+  CHECK(keys.find({1, 4}) != nullptr);
+  CHECK(keys.find({2, 1}) == &other);
+  CHECK(keys.find({3, 1}) == &dropped);  // requests under way use it
+  CHECK(keys.find({3, 2}) == &next);
+  keys.erase({3, 1});
+  CHECK(keys.find({3, 1}) == nullptr);
+  CHECK(keys.find({3, 2}) == &next);
 }
