@@ -27,7 +27,7 @@ Result<std::unique_ptr<Adapter>> Adapter::open(Verbs& verbs, const std::string& 
 }
 
 Adapter::Adapter(std::unique_ptr<Device> device, Worker& worker, runtime::Loop& loop, AdapterOwner& owner)
-    : loop_(loop), owner_(owner), device_(std::move(device)), registrations_(*device_, worker) {}
+    : loop_(loop), owner_(owner), device_(std::move(device)), registrations_(*device_, worker, loop) {}
 
 Adapter::~Adapter() { HIXL_ASSERT(users_.empty()); }
 

@@ -2,12 +2,17 @@
 #include "links/roce/registrations.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/assert.hpp"
 
 namespace hixl::links::roce {
 namespace {
+
+/// Other memory may have been freed since, or the limit raised. A limit that stays costs the posts that want the region
+/// one try a second, some 50 µs: the kernel looks at it before it pins anything.
+constexpr std::chrono::seconds k_try_again{1};
 
 /// What the card may do there. Requests of this rank read everything and write where the process itself may. Ordering
 /// stays strict (no IBV_ACCESS_RELAXED_ORDERING): the progress word has to come after the data.
@@ -40,16 +45,22 @@ Registration* Registrations::want(const memory::RegionInfo& info, RegistrationUs
   const auto [place, fresh] = all_.try_emplace(number_of(info.key));
   if (fresh) {
     place->second = std::make_unique<Registration>(*this, info);
-    registering_.push_back(place->second.get());
-    run(*place->second);
+    begin(*place->second);
   }
   Registration& one = *place->second;
   if (one.revoked_) return nullptr;
+  if (one.state_ == Registration::State::failed && loop_.now() - one.failed_at_ >= k_try_again) begin(one);
   if (one.state_ == Registration::State::registering &&
       std::find(one.waiting_.begin(), one.waiting_.end(), &user) == one.waiting_.end()) {
     one.waiting_.push_back(&user);
   }
   return &one;
+}
+
+void Registrations::begin(Registration& one) {
+  one.state_ = Registration::State::registering;
+  registering_.push_back(&one);
+  run(one);
 }
 
 void Registrations::run(Registration& one) {
@@ -94,6 +105,7 @@ void Registrations::on_done(Registration& one) {
   }
   std::erase(registering_, &one);
   one.state_ = one.memory_ != nullptr ? Registration::State::ready : Registration::State::failed;
+  one.failed_at_ = loop_.now();  // if it has
   const RegionKey key = one.key_;
   const std::vector<RegistrationUser*> waiting = std::exchange(one.waiting_, {});
   if (one.revoked_ && one.state_ == Registration::State::failed) {

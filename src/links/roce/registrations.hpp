@@ -5,7 +5,8 @@
 // the region is revoked; then as soon as nobody here uses it and no peer has its key any more.
 //
 //   registering ──▶ ready ──revoke, unused──▶ leaving ──▶ forgotten
-//        └────────▶ failed ──revoke──▶ forgotten
+//     ▲  └────────▶ failed ──revoke──▶ forgotten
+//     └─want, later───┘
 //
 // Loop-bound, but for the work itself.
 #pragma once
@@ -65,6 +66,7 @@ class Registration final : private Job {
   State state_ = State::registering;
   std::unique_ptr<MemoryRegion> memory_;
   Error error_{};
+  Instant failed_at_{};
   std::uint32_t uses_ = 0;  ///< requests under way here, and peers that have the key
   bool revoked_ = false;
   std::vector<RegistrationUser*> waiting_;
@@ -72,13 +74,13 @@ class Registration final : private Job {
 
 class Registrations {
  public:
-  /// Both outlive it. Destroyed when idle(): what is left then is deregistered at once.
-  Registrations(Device& device, Worker& worker) : device_(device), worker_(worker) {}
+  /// All outlive it. Destroyed when idle(): what is left then is deregistered at once.
+  Registrations(Device& device, Worker& worker, runtime::Loop& loop) : device_(device), worker_(worker), loop_(loop) {}
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
 
-  /// The region's registration, begun if there is none. While it is registering, `user` will be told. Null: the region
-  /// is revoked.
+  /// The region's registration, begun if there is none, or anew if it failed some time ago. While it is registering,
+  /// `user` will be told. Null: the region is revoked.
   [[nodiscard]] Registration* want(const memory::RegionInfo& info, RegistrationUser& user);
   /// Somebody who waited is gone.
   void forget(RegistrationUser& user) noexcept;
@@ -89,16 +91,17 @@ class Registrations {
   [[nodiscard]] bool revoke(RegionKey key);
   /// No work is under way.
   [[nodiscard]] bool idle() const noexcept { return jobs_ == 0; }
-  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
 
  private:
   friend class Registration;
+  void begin(Registration& one);
   void run(Registration& one);
   void leave_if_unused(Registration& one);
   void on_done(Registration& one);
 
   Device& device_;
   Worker& worker_;
+  runtime::Loop& loop_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Registration>> all_;
   std::vector<Registration*> registering_;
   std::size_t jobs_ = 0;

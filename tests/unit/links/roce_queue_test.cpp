@@ -7,6 +7,7 @@
 
 #include "links/roce/registrations.hpp"
 #include "links/roce/send_queue.hpp"
+#include "memory_pipe.hpp"
 
 using namespace hixl;
 using namespace hixl::links::roce;
@@ -109,7 +110,9 @@ memory::RegionInfo region(std::uint32_t id, std::uint32_t generation, std::byte*
 struct Card {
   NotedDevice device;
   Hand hand;
-  Registrations registrations{device, hand};
+  test::StillPort port;
+  runtime::Loop loop{port, 1, 16};
+  Registrations registrations{device, hand, loop};
   User user;
   std::byte bytes[64]{};
 };
@@ -192,7 +195,6 @@ TEST_CASE("S10 roce: revoked means deregistered, and not before the last use has
   card.hand.work();
   CHECK(card.device.alive == 0);
   CHECK(card.registrations.revoke(info.key));
-  CHECK(card.registrations.size() == 0);
   // The next life of the same slot is another region.
   REQUIRE(card.registrations.want(region(3, 2, card.bytes, 64), card.user) != nullptr);
   card.hand.work();
@@ -222,5 +224,30 @@ TEST_CASE("roce: what cannot be registered says why, and who left is not told") 
   CHECK(one->error().code == ErrorCode::memlock_limit);
   CHECK(one->error().detail.limit == 16);
   CHECK(card.registrations.revoke(info.key));
-  CHECK(card.registrations.size() == 0);
+}
+
+TEST_CASE("roce: what could not be registered is tried again, now and then") {
+  Card card;
+  card.device.largest = 16;
+  const auto info = region(3, 1, card.bytes, 64);
+  Registration* const one = card.registrations.want(info, card.user);
+  const auto later = [&](std::chrono::milliseconds time) {
+    card.port.time += time;
+    card.loop.turn();
+    CHECK(card.registrations.want(info, card.user) == one);
+    return card.hand.jobs.size();
+  };
+  card.hand.work();
+  CHECK(one->state() == Registration::State::failed);
+  CHECK(later(std::chrono::milliseconds(999)) == 0);
+  CHECK(later(std::chrono::milliseconds(1)) == 1);
+  CHECK(one->state() == Registration::State::registering);
+  card.hand.work();
+  CHECK(one->error().code == ErrorCode::memlock_limit);
+  CHECK(later(std::chrono::milliseconds(999)) == 0);
+  card.device.largest = 64;
+  CHECK(later(std::chrono::milliseconds(1)) == 1);
+  card.hand.work();
+  CHECK(one->state() == Registration::State::ready);
+  CHECK(card.user.told.size() == 3);
 }
