@@ -29,7 +29,8 @@ struct RdmaOptions {
   /// peers; 7 would mean for ever.
   std::uint8_t rnr_retry = 6;
   RdmaVisibility visibility = RdmaVisibility::read;
-  std::uint32_t threads = 2;  ///< 1 … 16 that register memory, so that the loop need not wait for pinning
+  std::uint32_t threads = 2;  ///< 1 … 16 that register memory, so that the loop need not wait for pinning; and as many
+                              ///< that connect, which may have to wait for the network
 };
 inline constexpr std::uint32_t k_rdma_rails_max = 8;
 

@@ -29,7 +29,8 @@ Rails::Rails(std::shared_ptr<Verbs> verbs, runtime::Loop& loop, const RoceSettin
     : verbs_(std::move(verbs)), loop_(loop), setting_(setting) {}
 
 Rails::~Rails() {
-  worker_.reset();  // what is under way ends first
+  connector_.reset();  // what is under way ends first
+  registrar_.reset();
 }
 
 Result<std::unique_ptr<Rails>> Rails::open(std::shared_ptr<Verbs> verbs, runtime::Loop& loop,
@@ -37,9 +38,11 @@ Result<std::unique_ptr<Rails>> Rails::open(std::shared_ptr<Verbs> verbs, runtime
   const auto names = parse_rails(setting.rdma.devices);
   if (!names) return fail(names.error());
   auto rails = std::make_unique<Rails>(std::move(verbs), loop, setting);
-  auto worker = rails->verbs_->make_worker(loop, setting.rdma.threads);
-  if (!worker) return fail(worker.error());
-  rails->worker_ = std::move(*worker);
+  for (auto* const place : {&rails->registrar_, &rails->connector_}) {
+    auto worker = rails->verbs_->make_worker(loop, setting.rdma.threads);
+    if (!worker) return fail(worker.error());
+    *place = std::move(*worker);
+  }
   const Result<void> found = names->empty() ? rails->find_all() : rails->find_named(*names);
   if (!found) return fail(found.error());
   return rails;
@@ -51,7 +54,7 @@ Result<Adapter*> Rails::adapter_of(const std::string& device) {
   for (const auto& adapter : adapters_) {
     if (!adapter->lost() && adapter->device().name() == device) return adapter.get();
   }
-  auto opened = Adapter::open(*verbs_, device, *worker_, loop_, setting_.buffer_bytes, *this);
+  auto opened = Adapter::open(*verbs_, device, *registrar_, loop_, setting_.buffer_bytes, *this);
   if (!opened) return fail(opened.error());
   adapters_.push_back(std::move(*opened));
   return adapters_.back().get();

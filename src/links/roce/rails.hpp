@@ -30,7 +30,9 @@ class Rails final : private AdapterOwner {
   ~Rails();
 
   [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(rails_.size()); }
-  [[nodiscard]] Worker& worker() noexcept { return *worker_; }
+  /// Brings queue pairs up. Registrations are another worker's: memory that takes seconds to pin holds up no
+  /// connection.
+  [[nodiscard]] Worker& connector() noexcept { return *connector_; }
   [[nodiscard]] const RdmaOptions& options() const noexcept { return setting_.rdma; }
 
   /// A port that works now.
@@ -78,7 +80,8 @@ class Rails final : private AdapterOwner {
   std::shared_ptr<Verbs> verbs_;
   runtime::Loop& loop_;
   const RoceSetting setting_;
-  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Worker> registrar_;
+  std::unique_ptr<Worker> connector_;
   std::vector<std::unique_ptr<Adapter>> adapters_;
   std::vector<Rail> rails_;
   Tick reap_tick_{*this, &Rails::on_reap};

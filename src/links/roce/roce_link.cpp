@@ -160,7 +160,7 @@ void RoceLink::close() {
     if (HIXL_PLANTED(rdma_queue_only_failed)) endpoint_->stop();
     auto* const ends = new Connecting(*this, std::move(endpoint_), {});
     ends->link = nullptr;
-    rails_.worker().run(*ends);
+    rails_.connector().run(*ends);
   }
   if (endpoint_ != nullptr) {
     endpoint_->stop();

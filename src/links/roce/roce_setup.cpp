@@ -106,7 +106,7 @@ Result<void> RoceLink::take_answer(const wire::RoceOffer& answer) {
 void RoceLink::connect(const Endpoint::Peer& peer) {
   endpoint_->set_mtu(std::min(endpoint_->mtu(), static_cast<ibv_mtu>(peer.offer.mtu)));
   connecting_ = new Connecting(*this, std::move(endpoint_), peer);
-  rails_.worker().run(*connecting_);
+  rails_.connector().run(*connecting_);
 }
 
 void RoceLink::on_connected(std::unique_ptr<Endpoint> endpoint, const Result<void>& result) {

@@ -3,6 +3,8 @@
 // The RDMA link from inside: what its posts take, wait for and give back.
 #include <doctest/doctest.h>
 
+#include <deque>
+
 #include "links/roce/remote_keys.hpp"
 #include "roce_liar.hpp"
 
@@ -27,7 +29,69 @@ Post post_to(const memory::RegionInfo& there, std::span<const Segment> segments,
   return {.verb = Verb::write, .cookie = cookie, .region = there.key, .token = there.token, .segments = segments};
 }
 
+/// Does one job after the other.
+struct OneThread final : runtime::Worker {
+  struct Turn final : runtime::Job {
+    Turn(OneThread& in, runtime::Job& what) : owner(in), job(what) {}
+    void work() override { job.work(); }
+    void done() override {
+      const std::unique_ptr<Turn> self(this);
+      owner.turns.pop_front();
+      if (!owner.turns.empty()) owner.inner->run(*owner.turns.front());
+      job.done();
+    }
+    OneThread& owner;
+    runtime::Job& job;
+  };
+  explicit OneThread(std::unique_ptr<runtime::Worker> worker) : inner(std::move(worker)) {}
+  void run(runtime::Job& job) override {
+    turns.push_back(new Turn(*this, job));  // its own, until done()
+    if (turns.size() == 1) inner->run(*turns.front());
+  }
+  std::deque<Turn*> turns;
+  std::unique_ptr<runtime::Worker> inner;
+};
+
+/// A host where only one thing at a time can be waited for by each worker.
+struct FewThreads final : links::roce::Verbs {
+  explicit FewThreads(std::unique_ptr<links::roce::Verbs> verbs) : inner(std::move(verbs)) {}
+  Result<std::vector<std::string>> device_names() override { return inner->device_names(); }
+  Result<std::unique_ptr<links::roce::Device>> open(const std::string& name) override { return inner->open(name); }
+  Result<std::unique_ptr<runtime::Worker>> make_worker(runtime::Loop& loop, std::uint32_t threads) override {
+    auto worker = inner->make_worker(loop, threads);
+    REQUIRE(worker);
+    return std::unique_ptr<runtime::Worker>(std::make_unique<OneThread>(std::move(*worker)));
+  }
+  std::unique_ptr<links::roce::Verbs> inner;
+};
+
 }  // namespace
+
+TEST_CASE("roce: memory that takes long to register holds up no connection") {
+  Linked world(32, [](std::unique_ptr<links::roce::Verbs> verbs) -> std::shared_ptr<links::roce::Verbs> {
+    return std::make_shared<FewThreads>(std::move(verbs));
+  });
+  Memory there(world.b);
+  Memory here(world.a);
+  world.a.learn(there.info, 1);
+  links::RdmaPlan slow = test::calm();
+  slow.work_max = std::chrono::hours(1);
+  const Segment small{here.bytes.data(), 0, 8};
+  REQUIRE(world.run(post_to(there.info, {&small, 1})) == ErrorCode::ok);  // the peer's key is here
+  world.fabric.set_plan(slow);
+  const Segment segment{here.bytes.data(), 0, k_bytes};
+  REQUIRE(world.a.link->post(post_to(there.info, {&segment, 1})) == Answer::posted);
+  world.fabric.set_plan(test::calm());
+
+  Record a, b;
+  Meeting meeting(world.a, world.b);
+  const auto at_a = world.a.make(std::move(meeting.dialled), true, 32, a);
+  const auto at_b = world.b.make(std::move(meeting.accepted), false, 32, b);
+  world.world.run_for(std::chrono::seconds(1));
+  CHECK(a.up == 1);
+  CHECK(b.up == 1);
+  CHECK(world.a.record.completions.size() == 1);  // the long one goes on
+}
 
 TEST_CASE("roce: a post that waits for a registration has taken nothing when the link closes") {
   Linked world;
