@@ -38,25 +38,25 @@ struct ExecutedSet {
 
 /// First frame of the side that dials.
 struct Hello {
-  PeerId peer_id{};              ///< of the dialler
-  Incarnation incarnation = 0;   ///< of the dialler
-  Birth birth = 0;               ///< of the dialler: a rank's higher one is its newer life
+  PeerId peer_id{};             ///< of the dialler
+  Incarnation incarnation = 0;  ///< of the dialler
+  Birth birth = 0;              ///< of the dialler: a rank's higher one is its newer life
   Rank rank = 0;
   std::uint32_t world_size = 0;
-  PeerId target_peer_id{};       ///< whom it means to reach: a stranger on a reused port refuses
+  PeerId target_peer_id{};  ///< whom it means to reach: a stranger on a reused port refuses
   Incarnation target_incarnation = 0;
-  SessionId session = 0;         ///< the newest session that the dialler knows with the target; 0: none
-  std::uint8_t join = 0;         ///< 1: joins that session; 0: asks for a new one
+  SessionId session = 0;  ///< the newest session that the dialler knows with the target; 0: none
+  std::uint8_t join = 0;  ///< 1: joins that session; 0: asks for a new one
   LinkId link_id = 0;
   LinkKind kind = LinkKind::tcp;
-  LinkGen link_gen = 0;          ///< the generation that this connection opens
-  std::uint64_t features = 0;    ///< feature bits; none yet
-  std::uint32_t lease_ms = 0;    ///< the lease by which the dialler wants to be judged
+  LinkGen link_gen = 0;        ///< the generation that this connection opens
+  std::uint64_t features = 0;  ///< feature bits; none yet
+  std::uint32_t lease_ms = 0;  ///< the lease by which the dialler wants to be judged
   std::uint32_t tx_depth = 0;
   std::uint32_t rx_depth = 0;
-  ExecutedSet executed;          ///< what the dialler executed of the target's frames in the generation before
-  LinkGen executed_gen = 0;      ///< … which generation that was; 0: none
-  LinkGen opened_gen = 0;        ///< the newest generation that the dialler had opened when it said this
+  ExecutedSet executed;      ///< what the dialler executed of the target's frames in the generation before
+  LinkGen executed_gen = 0;  ///< … which generation that was; 0: none
+  LinkGen opened_gen = 0;    ///< the newest generation that the dialler had opened when it said this
 };
 
 /// Answer: the connection stands.
@@ -71,22 +71,30 @@ struct Welcome {
   std::uint32_t lease_ms = 0;
   std::uint32_t tx_depth = 0;
   std::uint32_t rx_depth = 0;
-  ExecutedSet executed;          ///< what the acceptor executed of the dialler's frames in the generation before
+  ExecutedSet executed;  ///< what the acceptor executed of the dialler's frames in the generation before
   LinkGen executed_gen = 0;
 };
 
 /// Answer: no. The connection is closed after it.
 enum class RejectReason : std::uint16_t {
-  wrong_peer = 1, wrong_incarnation = 2, old_session = 3, old_generation = 4, duplicate_dial = 5, dead = 6,
-  too_many = 7, shutting_down = 8, bad_rank = 9, kind_off = 10,
+  wrong_peer = 1,
+  wrong_incarnation = 2,
+  old_session = 3,
+  old_generation = 4,
+  duplicate_dial = 5,
+  dead = 6,
+  too_many = 7,
+  shutting_down = 8,
+  bad_rank = 9,
+  kind_off = 10,
   not_joined = 11,  ///< its claim of the rank has not been answered yet: it does not know its own birth
 };
 struct Reject {
   RejectReason reason = RejectReason::wrong_peer;
-  PeerId peer_id{};             ///< who answers
+  PeerId peer_id{};  ///< who answers
   Incarnation incarnation = 0;
-  SessionId session = 0;        ///< the newest session that the answerer knows with this dialler
-  LinkGen link_gen = 0;         ///< the newest generation of that link
+  SessionId session = 0;  ///< the newest session that the answerer knows with this dialler
+  LinkGen link_gen = 0;   ///< the newest generation of that link
 };
 
 struct WireSegment {
@@ -142,9 +150,9 @@ struct Nack {
 
 struct FenceRequest {
   LinkId link_id = 0;
-  LinkGen link_gen = 0;  ///< the generation to fence
+  LinkGen link_gen = 0;      ///< the generation to fence
   std::uint16_t reason = 0;  ///< ErrorCode, for the log
-  ExecutedSet executed;  ///< the asker's own side of that generation, already closed
+  ExecutedSet executed;      ///< the asker's own side of that generation, already closed
 };
 struct FenceAnswer {
   LinkId link_id = 0;
@@ -159,8 +167,8 @@ struct RegionDescriptor {
   std::uint64_t length = 0;
   Rights rights = Rights::none;
   std::uint32_t tag = 0;
-  std::uint32_t window_id = 0;      ///< 0: not in a window
-  std::uint64_t window_offset = 0;  ///< where `base` lies in the window
+  std::uint32_t window_id = 0;         ///< 0: not in a window
+  std::uint64_t window_offset = 0;     ///< where `base` lies in the window
   MemoryKind kind = MemoryKind::host;  ///< whether the owner's CPU may touch it: no kind but host can be signalled
 };
 inline constexpr std::size_t k_descriptors_max = 1000;  ///< in one exchange frame
@@ -236,17 +244,17 @@ struct GroupAnswer {
   std::uint64_t page_challenge = 0;
 };
 struct Bye {
-  std::uint16_t code = 0;    ///< ErrorCode: ok for an ordered leave
+  std::uint16_t code = 0;  ///< ErrorCode: ok for an ordered leave
 };
 
 /// hccs: what each side hands the other after the handshake, with file descriptors beside it, in this order:
 /// board (read-only), lane page, signal page, pidfd.
 struct HccsOffer {
-  std::uint64_t challenge = 0;      ///< also written into the lane page by the sender: proves shared memory
-  std::uint32_t regions_max = 0;    ///< entries of the board
+  std::uint64_t challenge = 0;    ///< also written into the lane page by the sender: proves shared memory
+  std::uint32_t regions_max = 0;  ///< entries of the board
 };
 struct HccsReady {
-  std::uint64_t challenge = 0;      ///< what the receiver of the offer read from the page
+  std::uint64_t challenge = 0;  ///< what the receiver of the offer read from the page
 };
 struct WindowRequest {
   std::uint32_t window_id = 0;
@@ -265,11 +273,11 @@ struct PcieOffer {
   std::uint64_t word_address = 0;  ///< in the sender: 8 bytes to read, then 8 bytes for their complement
 };
 struct PcieReady {
-  std::uint64_t challenge = 0;     ///< what the receiver of the offer read from the page; the try may begin
+  std::uint64_t challenge = 0;  ///< what the receiver of the offer read from the page; the try may begin
 };
 /// What came of reading and writing the receiver's words.
 struct PcieProof {
-  std::uint16_t code = 0;          ///< ErrorCode
+  std::uint16_t code = 0;  ///< ErrorCode
   std::uint32_t os_error = 0;
 };
 
@@ -284,7 +292,7 @@ inline constexpr std::size_t k_roce_name_max = 80;
 /// The dialler's says what it has; the acceptor's answer what both use: one address of its own, and which of the
 /// dialler's.
 struct RoceOffer {
-  std::uint32_t queue_pair = 0;     ///< 24 bits
+  std::uint32_t queue_pair = 0;     ///< 2 … 24 bits
   std::uint32_t packet_number = 0;  ///< 24 bits, random: of the first packet that the sender sends
   std::uint8_t mtu = 1;             ///< of its port: 1 (256 bytes) … 5 (4096 bytes)
   std::uint8_t reads_out = 0;       ///< RDMA reads that it would have open at once
@@ -292,9 +300,9 @@ struct RoceOffer {
   std::uint8_t chosen = 0;          ///< of the answer: which of the dialler's addresses
   std::uint64_t page_address = 0;   ///< of the sender's page: progress word, challenge
   std::uint32_t page_key = 0;
-  std::uint64_t challenge = 0;      ///< also written into the page: who reads it there has reached the sender
-  std::string name;                 ///< device and port, for logs
-  std::vector<RoceGid> gids;        ///< 1 … k_roce_gids_max
+  std::uint64_t challenge = 0;  ///< also written into the page: who reads it there has reached the sender
+  std::string name;             ///< device and port, for logs
+  std::vector<RoceGid> gids;    ///< 1 … k_roce_gids_max, none of them zero
 };
 /// The sender has read the receiver's page; or could not, and why.
 struct RoceReady {
@@ -319,14 +327,15 @@ struct RoceDrop {
   RegionKey key{};
 };
 
-#define HIXL_WIRE_MESSAGES(X)                                                                                       \
-  X(Hello) X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer)   \
-  X(Exchange) X(ExchangeAck) X(Barrier) X(GroupJoin) X(GroupAnswer) X(Bye)                                           \
-  X(HccsOffer) X(HccsReady) X(WindowRequest) X(WindowBody) X(AtomicBody) X(AtomicResult)
+#define HIXL_WIRE_MESSAGES(X)                                                                                        \
+  X(Hello)                                                                                                           \
+  X(Welcome) X(Reject) X(Access) X(ReadData) X(SignalBody) X(Ack) X(Nack) X(FenceRequest) X(FenceAnswer) X(Exchange) \
+      X(ExchangeAck) X(Barrier) X(GroupJoin) X(GroupAnswer) X(Bye) X(HccsOffer) X(HccsReady) X(WindowRequest)        \
+          X(WindowBody) X(AtomicBody) X(AtomicResult)
 #define HIXL_WIRE_PCIE_MESSAGES(X) X(PcieOffer) X(PcieReady) X(PcieProof)
 #define HIXL_WIRE_ROCE_MESSAGES(X) X(RoceOffer) X(RoceReady) X(RoceAsk) X(RoceKey) X(RoceDrop)
 
-#define HIXL_WIRE_DECLARE(Message)                            \
+#define HIXL_WIRE_DECLARE(Message)                               \
   void encode(const Message& message, ByteWriter& out) noexcept; \
   [[nodiscard]] bool decode(ByteReader& in, Message& message);
 HIXL_WIRE_MESSAGES(HIXL_WIRE_DECLARE)

@@ -2,6 +2,8 @@
 //
 // Messages of the RDMA link: set-up of two queue pairs, and the keys of regions. They are in every build, so that a
 // peer without RDMA refuses by name what it does not have.
+#include <algorithm>
+
 #include "wire/codec.hpp"
 #include "wire/messages.hpp"
 
@@ -9,6 +11,8 @@ namespace hixl::wire {
 namespace {
 
 constexpr std::uint32_t k_24_bits = 0xffffff;
+/// Those below are every card's own, for the management of its network.
+constexpr std::uint32_t k_queue_pair_min = 2;
 constexpr std::size_t k_gid_bytes = 16;
 /// Numbers of the system's errors end below 4096 on Linux, those of work completions below 64.
 bool known_status(std::uint32_t os_error) noexcept { return os_error < 4096 || os_error > 0U - 64U; }
@@ -16,8 +20,10 @@ bool known_status(std::uint32_t os_error) noexcept { return os_error < 4096 || o
 }  // namespace
 
 static bool valid(const RoceOffer& m) noexcept {
-  return m.queue_pair <= k_24_bits && m.packet_number <= k_24_bits && m.mtu >= 1 && m.mtu <= 5 && m.page_address != 0 &&
-         m.page_address % 8 == 0 && !m.gids.empty() && m.gids.size() <= k_roce_gids_max && m.chosen < k_roce_gids_max;
+  const bool addressed = std::all_of(m.gids.begin(), m.gids.end(), [](const RoceGid& gid) { return gid != RoceGid{}; });
+  return m.queue_pair >= k_queue_pair_min && m.queue_pair <= k_24_bits && addressed && m.packet_number <= k_24_bits &&
+         m.mtu >= 1 && m.mtu <= 5 && m.page_address != 0 && m.page_address % 8 == 0 && !m.gids.empty() &&
+         m.gids.size() <= k_roce_gids_max && m.chosen < k_roce_gids_max;
 }
 static bool valid(const RoceReady& m) noexcept { return known_error_code(m.code) && known_status(m.os_error); }
 static bool valid(const RoceAsk& m) noexcept { return m.key.valid(); }

@@ -233,6 +233,9 @@ TEST_CASE("group and window messages") {
   CHECK(!accepts<PcieProof>([](PcieProof& m) { m.os_error = 4096; }));
   CHECK(!accepts<WindowBody>([](WindowBody& m) { m.window_id = 0; }));
   CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.queue_pair = 1U << 24U; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.queue_pair = 0; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.queue_pair = 1; }));
+  CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.gids.back() = {}; }));
   CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.packet_number = 1U << 24U; }));
   CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.mtu = 0; }));
   CHECK(!accepts<RoceOffer>([](RoceOffer& m) { m.mtu = 6; }));

@@ -181,7 +181,7 @@ inline std::uint32_t any_status(Random& r) {
   return static_cast<std::uint32_t>(r.chance(500) ? r.below(4096) : 0U - r.below(64));
 }
 inline void fill(Random& r, RoceOffer& m) {
-  m = {.queue_pair = static_cast<std::uint32_t>(r.below(1U << 24U)),
+  m = {.queue_pair = std::max(2U, static_cast<std::uint32_t>(r.below(1U << 24U))),
        .packet_number = static_cast<std::uint32_t>(r.below(1U << 24U)),
        .mtu = from_1<std::uint8_t>(r, 5),
        .reads_out = any<std::uint8_t>(r),
@@ -275,9 +275,7 @@ inline auto tied(const RoceOffer& m) {
 }
 inline auto tied(const RoceReady& m) { return std::tie(m.code, m.os_error); }
 inline auto tied(const RoceAsk& m) { return std::tie(m.key, m.token); }
-inline auto tied(const RoceKey& m) {
-  return std::tie(m.key, m.code, m.os_error, m.limit, m.remote_key, m.address);
-}
+inline auto tied(const RoceKey& m) { return std::tie(m.key, m.code, m.os_error, m.limit, m.remote_key, m.address); }
 inline auto tied(const RoceDrop& m) { return std::tie(m.key); }
 inline auto tied(const WindowBody& m) { return std::tie(m.window_id, m.bytes, m.code); }
 inline auto tied(const Endpoints& m) {
