@@ -109,7 +109,7 @@ class PeerActor final : private LinkActorEvents,
   void on_ready() override;  // pidfd: the process died
   void want();
   void consider_dialling();
-  void dial(LinkActor& link, DialSlots::Slot slot);
+  void dial(LinkActor& link, DialSlots::Slot slot, Duration timeout);
   void end_dial(LinkActor& link);
   void end_dials();
   /// The link that dials, if any does; of several the first.

@@ -107,7 +107,9 @@ void PeerActor::consider_dialling() {
     if (link->next_dial <= now) {
       const bool lease_runs = session_active_ && best_up() == nullptr;
       auto slot = dial_slots_.take(dial_turn_, lease_runs ? DialSlots::Haste::lease_runs : DialSlots::Haste::none);
-      if (slot) dial(*link, std::move(slot));
+      if (!slot) continue;
+      const Duration hasty = std::min<Duration>(services_.timing.connect, lease_ / k_hasty_dials_a_lease);
+      dial(*link, std::move(slot), lease_runs ? hasty : services_.timing.connect);
       continue;
     }
     earliest = std::min(earliest, link->next_dial);
@@ -115,7 +117,7 @@ void PeerActor::consider_dialling() {
   if (earliest != k_never) services_.loop.start(dial_tick_, earliest);
 }
 
-void PeerActor::dial(LinkActor& link, DialSlots::Slot slot) {
+void PeerActor::dial(LinkActor& link, DialSlots::Slot slot, Duration timeout) {
   wire::Hello hello;
   hello.peer_id = services_.peer_id;
   hello.incarnation = services_.incarnation;
@@ -148,7 +150,7 @@ void PeerActor::dial(LinkActor& link, DialSlots::Slot slot) {
     return;
   }
   log::debug("rank {} to {}: dialling {} at {}", services_.rank, rank_, description(hello.kind), address->text());
-  link.dial = std::make_unique<Dial>(services_.loop, *address, hello, services_.timing.connect, std::move(slot),
+  link.dial = std::make_unique<Dial>(services_.loop, *address, hello, timeout, std::move(slot),
                                      static_cast<DialEvents&>(*this));
 }
 

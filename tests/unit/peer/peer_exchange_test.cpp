@@ -70,6 +70,7 @@ TEST_CASE("frames that are lost with their link come again") {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     INFO("seed ", seed);
     PeerWorld world(seed);
+    world.lease(seconds(60));  // of links that break again and again the next dial may wait for long
     runtime::FaultPlan plan;
     plan.reset_per_mille = 40;
     plan.pipe_bytes = 32U << 10U;

@@ -367,3 +367,19 @@ TEST_CASE("S57 a link that breaks as soon as it is up is dialled ever more seldo
   REQUIRE(world.run([&] { return world[0].links_up(1) == 1 && world[1].links_up(0) == 1; }, seconds(40)));
   CHECK(world.world.now() - broken < milliseconds(700));
 }
+
+TEST_CASE("a dial that hangs while the lease runs leaves time for another") {
+  PeerWorld world(29);
+  world.meet(0, 1);
+  runtime::FaultPlan plan;
+  plan.connect_lost_per_mille = 1000;
+  world.world.set_plan(plan);
+  const std::uint32_t before[] = {world[0].dials(), world[1].dials()};
+  world.world.reset(world[0].port, world[1].port);
+  const auto dialled = [&](Rank rank) { return world[rank].dials() > before[rank]; };
+  REQUIRE(world.run([&] { return dialled(0) && dialled(1); }, seconds(1)));
+  world.world.set_plan({});
+  REQUIRE(world.run([&] { return world[0].links_up(1) == 1 && world[1].links_up(0) == 1; }, seconds(5)));
+  CHECK(world[0].downs.empty());
+  CHECK(world[1].downs.empty());
+}

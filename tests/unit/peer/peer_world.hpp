@@ -208,6 +208,10 @@ class PeerWorld {
     dead.push_back(std::move(lives[rank]));
   }
   Life& operator[](Rank rank) { return *lives[rank]; }
+  /// Of sessions to come.
+  void lease(Duration time) {
+    for (auto& life : lives) life->services->timing.lease = time;
+  }
   template <class Until>
   bool run(Until&& until, Duration time = seconds(60)) {
     const Instant end = world.now() + time;
