@@ -45,6 +45,12 @@ enum class AttemptEnd : std::uint8_t {
   not_executed,  ///< the link broke before, or the bytes arrived corrupt; may be tried again
 };
 
+/// Why a link did not come about: what it takes is missing on one of the two sides, or between them. Nothing broke.
+[[nodiscard]] constexpr bool is_refusal(ErrorCode code) noexcept {
+  return code == ErrorCode::transport_unavailable || code == ErrorCode::no_route || code == ErrorCode::memlock_limit ||
+         code == ErrorCode::access_denied;
+}
+
 class LinkActorEvents {
  public:
   virtual void on_attempt_end(LinkActor& link, Operation& operation, const Chunk& chunk, AttemptEnd end,

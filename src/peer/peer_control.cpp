@@ -189,8 +189,8 @@ void PeerActor::answer_fence(const wire::FenceRequest& request) {
   if (link == nullptr) return;
   if (link->last_open() == request.link_gen && !HIXL_PLANTED(fence_answered_without_closing)) {
     // What the peer found out while the link was being set up may come by this way first.
-    const bool refused = !link->up() && request.reason == static_cast<std::uint16_t>(ErrorCode::transport_unavailable);
-    link->fail(Error(refused ? ErrorCode::transport_unavailable : ErrorCode::link_failed,
+    const auto reason = static_cast<ErrorCode>(request.reason);
+    link->fail(Error(!link->up() && is_refusal(reason) ? reason : ErrorCode::link_failed,
                      {.rank = rank_, .link = link->id(), .stage = Stage::fence}));
   } else if (link->dial && link->last_open() < request.link_gen && link->dial->hello().link_gen <= request.link_gen &&
              !HIXL_PLANTED(fenced_generation_opens)) {

@@ -134,9 +134,8 @@ void PeerActor::warn_of_refused_network() {
   for (const auto& link : links_) {
     if (link.get() == stands) return;
     const Error& why = link->last_error;
-    const bool refused = why.code == ErrorCode::transport_unavailable || why.code == ErrorCode::no_route ||
-                         why.code == ErrorCode::memlock_limit || why.code == ErrorCode::access_denied;
-    if (link->caps().same_host_only || link->state() != LinkActor::State::down || !refused) continue;
+    const bool refused = link->state() == LinkActor::State::down && is_refusal(why.code);
+    if (link->caps().same_host_only || !refused) continue;
     services_.warned_fallback = true;
     services_.counters.fallbacks += 1;
     log::warn("rank {} to {}: {} is here and does not reach that rank ({}), going on by {}", services_.rank, rank_,

@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What is said of a peer that cannot be reached: the step, the address, the number, and who was found instead.
-#include "peer_world.hpp"
-
 #include <cerrno>
+
+#include "fake_link.hpp"
+#include "peer_world.hpp"
+#include "stranger.hpp"
 
 namespace hixl::peer::test {
 namespace {
 
 using std::chrono::milliseconds;
+
+/// Its links are never up. Their streams end before the world does.
+struct EndlessSetUp final : links::LinkFactory {
+  using Streams = std::vector<std::unique_ptr<links::FrameStream>>;
+  [[nodiscard]] const links::LinkCaps& caps() const noexcept override { return all; }
+  [[nodiscard]] Result<void> available() const override { return {}; }
+  [[nodiscard]] std::unique_ptr<links::Link> make(const links::LinkIdentity& identity,
+                                                  std::unique_ptr<links::FrameStream> stream,
+                                                  const links::LinkServices&, links::LinkEvents& events) override {
+    streams->push_back(std::move(stream));
+    return std::make_unique<FakeLink>(all, identity, events);
+  }
+  links::LinkCaps all{.kind = LinkKind::roce};
+  Streams* streams = nullptr;
+};
 
 TEST_CASE("S53 another process at the peer's address: WRONG_PEER names the life expected and the one found") {
   PeerWorld world(1, 3);
@@ -40,6 +57,46 @@ TEST_CASE("F182 an operation that ends because nothing connected says where, at 
   CHECK(put.error.detail.stage == Stage::connect);
   CHECK(put.error.detail.os_error == ECONNREFUSED);
   CHECK(put.error.message().find("at " + world[1].endpoints.addresses.front()) != std::string::npos);
+}
+
+TEST_CASE("why the peer has no link is heard also when its fence comes first, and said once") {
+  const auto told = [](ErrorCode reason, std::uint64_t warnings) {
+    EndlessSetUp never;
+    PeerWorld world(3, 1, true, 1);
+    EndlessSetUp::Streams streams;
+    never.streams = &streams;
+    world[0].services->links.front().factory = &never;
+    wire::Hello hello = Stranger::hello_to(world[0], 1, 99);
+    Stranger standing(world, "standing");
+    hello.link_id = world[0].services->links.back().id;
+    hello.kind = LinkKind::tcp;
+    standing.say(world[0], hello);
+    REQUIRE(standing.welcome.has_value());
+    Stranger beginning(world, "beginning");
+    hello.session = standing.welcome->session;
+    hello.join = 1;
+    hello.link_id = world[0].services->links.front().id;
+    hello.kind = LinkKind::roce;
+    beginning.say(world[0], hello);
+    REQUIRE(beginning.welcome.has_value());
+    standing.send(wire::FrameType::fence_request, wire::FenceRequest{.link_id = hello.link_id,
+                                                                     .link_gen = hello.link_gen,
+                                                                     .reason = static_cast<std::uint16_t>(reason),
+                                                                     .executed = {}});
+    world.world.run_for(milliseconds(10));
+    CHECK(world[0].counters.fallbacks == warnings);
+    const auto links = world[0].links(1);
+    const auto row =
+        std::find_if(links.begin(), links.end(), [](const auto& link) { return link.kind == LinkKind::roce; });
+    REQUIRE(row != links.end());
+    CHECK(row->failures == 1);
+    return row->last_error.code;
+  };
+  for (const ErrorCode reason :
+       {ErrorCode::transport_unavailable, ErrorCode::no_route, ErrorCode::memlock_limit, ErrorCode::access_denied}) {
+    CHECK(told(reason, 1) == reason);
+  }
+  CHECK(told(ErrorCode::stale, 0) == ErrorCode::link_failed);
 }
 
 }  // namespace
