@@ -41,7 +41,8 @@ class LinkHealth {
   [[nodiscard]] std::uint32_t share(Instant now) const noexcept;
 
   // ---- speed ----
-  /// Bytes ended while the link was busy for `time`.
+  /// Bytes ended while the link was busy for `time`. Busy is not full: of a link that is given one short attempt at a
+  /// time this is its way there and back, and the rate no more than a lower bound.
   void note_work(std::uint64_t bytes, Duration time) noexcept;
   /// Bytes a second while busy; 0: not known yet.
   [[nodiscard]] std::uint64_t rate() const noexcept { return rate_; }
