@@ -21,7 +21,8 @@ class Offers {
   [[nodiscard]] static Result<void> add(Runtime& runtime, std::span<const Region> regions);
   /// Waits until `rank` offers a region of this tag (k_any_tag: not at all), and learns everything that it offers; the
   /// links are then prepared as by exchange(). DEADLINE_EXCEEDED: it has not, or is not there; NOT_EXCHANGED: this rank
-  /// asks itself, and offers no such thing.
+  /// asks itself, and offers no such thing; or it was asked for so many other tags meanwhile that it answered with what
+  /// there is.
   [[nodiscard]] static Result<std::vector<RemoteRegion>> ask(Runtime& runtime, Rank rank, std::uint32_t tag,
                                                              Timeout timeout = k_default_timeout);
 };

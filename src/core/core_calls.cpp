@@ -178,7 +178,7 @@ Result<void> Core::exchange(std::span<const Region> mine, std::span<const Rank> 
           own.push_back(peer::remote_region(descriptors.back(), options_.rank, services_->incarnation));
         }
         if (stream.note == wire::ExchangeNote::question) {  // what this rank would answer itself
-          for (const auto& [id, region] : services_->offered) {
+          for (const auto& [id, region] : services_->offered_now()) {
             own.push_back(peer::remote_region(region, options_.rank, services_->incarnation));
           }
         }

@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -253,7 +254,9 @@ class PeerActor final : private LinkActorEvents,
     std::uint64_t number;
     std::vector<wire::RegionDescriptor> regions;  // ours
     ExchangeWait wait;
-    Error refused;
+    Error refused{};
+    std::optional<ArrivedExchange> answer{};  // to a question
+    bool in_doubt = false;                    // a question: an answer came before it was acknowledged
   };
   void on_exchange(const wire::Exchange& message);
   void on_exchange_ack(const wire::ExchangeAck& message);
@@ -267,7 +270,9 @@ class PeerActor final : private LinkActorEvents,
   void publish_unacknowledged();
   void look_at_exchanges_by(Instant time);
   void match_exchanges();
+  void answer_question(std::uint32_t tag);
   void serve_exchanges();
+  [[nodiscard]] std::optional<ArrivedExchange> take_answer(Waiter& waiter);
   void take_exchange(ArrivedExchange&& arrived);
   [[nodiscard]] std::deque<Waiter> forget_exchanges();
   void ask_again(std::deque<Waiter> waiters);

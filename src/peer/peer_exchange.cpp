@@ -21,7 +21,7 @@ constexpr std::size_t k_regions_a_frame = wire::k_descriptors_max;
 // ---- ours ----
 
 void PeerActor::exchange(std::vector<wire::RegionDescriptor> mine, const ExchangeWait& wait) {
-  Waiter waiter{.number = 0, .regions = mine, .wait = wait, .refused = {}};
+  Waiter waiter{.number = 0, .regions = mine, .wait = wait};
   if (stopping_) {
     waiter.refused = Error(ErrorCode::stopped, {.rank = rank_, .stage = Stage::shutdown});
   } else if (publishing_.size() >= k_exchanges_open_max) {
@@ -96,6 +96,7 @@ void PeerActor::on_exchange_ack(const wire::ExchangeAck& message) {
   std::erase_if(publishing_, [&](const OutExchange& out) { return out.number <= message.number; });
   exchanges_acknowledged_ = std::max(exchanges_acknowledged_, std::min(message.number, exchanges_out_));
   match_exchanges();
+  serve_questions();  // for which there was no room
 }
 
 void PeerActor::on_exchange_tick() {
@@ -231,9 +232,11 @@ void PeerActor::arrived_exchange_settled() {
   for (const wire::RegionDescriptor& region : arriving_.regions) {
     regions.push_back(remote_region(region, rank_, incarnation_));
   }
-  take_exchange({.stream = arriving_.stream, .regions = std::move(regions), .refused = arriving_.refused});
+  ArrivedExchange arrived{.stream = arriving_.stream, .regions = std::move(regions), .refused = arriving_.refused};
   arriving_ = {};
+  // Before what answers it.
   send_message(wire::FrameType::exchange_ack, wire::ExchangeAck{.number = exchanges_in_});
+  take_exchange(std::move(arrived));
   match_exchanges();
 }
 
@@ -244,17 +247,26 @@ void PeerActor::take_exchange(ArrivedExchange&& arrived) {
       return;  // its regions are known, and it answers nothing
     case wire::ExchangeNote::question: {
       const auto tag = static_cast<std::uint32_t>(stream.group);
-      const bool known = std::find(asked_.begin(), asked_.end(), tag) != asked_.end();
-      if (!known && asked_.size() < k_exchanges_open_max) asked_.push_back(tag);
+      std::erase(asked_, tag);  // one answer is for all who have asked by then
+      asked_.push_back(tag);
+      if (asked_.size() > k_exchanges_open_max) {
+        // As a rule, whoever asked first has given up, which nobody tells.
+        if (publishing_.size() < k_exchanges_open_max) answer_question(asked_.front());
+        asked_.erase(asked_.begin());
+      }
       return serve_questions();
     }
     case wire::ExchangeNote::answer:
-      // Whoever asked may have given up.
-      if (std::none_of(waiters_.begin(), waiters_.end(),
-                       [&](const Waiter& waiter) { return waiter.wait.stream.answered_by() == stream; })) {
-        return;
+      // Who has given up is not here any more, and another answer may have come before this one.
+      for (Waiter& waiter : waiters_) {
+        if (waiter.wait.stream.answered_by() != stream || waiter.answer) continue;
+        if (waiter.number <= exchanges_acknowledged_) {
+          waiter.answer = arrived;
+        } else {
+          waiter.in_doubt = true;
+        }
       }
-      break;
+      return;
     case wire::ExchangeNote::exchange:
       break;
   }
@@ -265,28 +277,32 @@ void PeerActor::take_exchange(ArrivedExchange&& arrived) {
 /// once.
 void PeerActor::serve_questions() {
   if (asked_.empty() || !session_active_) return;
-  std::erase_if(services_.offered, [&](const auto& entry) { return !services_.regions.info(entry.second.key); });
+  const Offered& offered = services_.offered_now();
   std::erase_if(asked_, [&](std::uint32_t tag) {
-    const bool there = tag == k_any_tag || std::any_of(services_.offered.begin(), services_.offered.end(),
+    const bool there = tag == k_any_tag || std::any_of(offered.begin(), offered.end(),
                                                        [&](const auto& entry) { return entry.second.tag == tag; });
-    if (!there) return false;
-    OutExchange out{.number = ++exchanges_out_, .regions = {}, .stream = {wire::ExchangeNote::answer, tag}};
-    for (const auto& [id, region] : services_.offered) {
-      out.regions.push_back(region);
-      published_.insert_or_assign(id, region);
-    }
-    publishing_.push_back(std::move(out));
+    if (!there || publishing_.size() >= k_exchanges_open_max) return false;
+    answer_question(tag);
     return true;
   });
   publish();
   look_at_exchanges_by(services_.loop.now() + services_.timing.repeat);
 }
 
+void PeerActor::answer_question(std::uint32_t tag) {
+  OutExchange out{.number = ++exchanges_out_, .regions = {}, .stream = {wire::ExchangeNote::answer, tag}};
+  for (const auto& [id, region] : services_.offered_now()) {
+    out.regions.push_back(region);
+    published_.insert_or_assign(id, region);
+  }
+  publishing_.push_back(std::move(out));
+}
+
 // ---- both ----
 
 /// A waiter is served when the peer has its part and one of the peer's exchanges is here that nobody took, of the same
-/// group: those of two groups may be called in different orders on the two sides. One that asks for no answer is served
-/// with the first of these alone.
+/// group: those of two groups may be called in different orders on the two sides. A question is served with its answer,
+/// and what is only told with the first of these alone.
 void PeerActor::match_exchanges() {
   exchange_ready_ = true;
   pump_later();
@@ -295,27 +311,37 @@ void PeerActor::match_exchanges() {
 void PeerActor::serve_exchanges() {
   exchange_ready_ = false;
   for (std::size_t i = 0; i < waiters_.size();) {
-    const Waiter waiter = waiters_[i];
-    if (waiter.refused.code != ErrorCode::ok || waiter.number > exchanges_acknowledged_) return;
-    if (waiter.wait.stream.note == wire::ExchangeNote::told) {
-      waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
-      waiter.wait.done(waiter.wait.context, PeerAddresses{.rank = rank_, .result = {}, .regions = {}});
-      continue;
-    }
-    const auto taken = std::find_if(arrived_.begin(), arrived_.end(), [&](const ArrivedExchange& arrived) {
-      return arrived.stream == waiter.wait.stream.answered_by();
-    });
-    if (taken == arrived_.end()) {
+    Waiter& next = waiters_[i];
+    if (next.refused.code != ErrorCode::ok || next.number > exchanges_acknowledged_) return;
+    std::optional<ArrivedExchange> taken = take_answer(next);
+    if (!taken && !next.in_doubt) {
       ++i;
       continue;
     }
-    log::debug("rank {} to {}: exchange {} is complete", services_.rank, rank_, waiter.number);
+    const Waiter waiter = std::move(next);
     waiters_.erase(waiters_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (!taken) {
+      ask_again({waiter});
+      publish();
+      continue;
+    }
+    log::debug("rank {} to {}: exchange {} is complete", services_.rank, rank_, waiter.number);
     PeerAddresses answer{.rank = rank_, .result = {}, .regions = std::move(taken->regions)};
     if (taken->refused.code != ErrorCode::ok) answer.result = fail(taken->refused);
-    arrived_.erase(taken);
     waiter.wait.done(waiter.wait.context, std::move(answer));
   }
+}
+
+std::optional<ArrivedExchange> PeerActor::take_answer(Waiter& waiter) {
+  if (waiter.wait.stream.note == wire::ExchangeNote::told) return ArrivedExchange{};
+  if (waiter.wait.stream.note == wire::ExchangeNote::question) return std::exchange(waiter.answer, std::nullopt);
+  const auto found = std::find_if(arrived_.begin(), arrived_.end(), [&](const ArrivedExchange& arrived) {
+    return arrived.stream == waiter.wait.stream.answered_by();
+  });
+  if (found == arrived_.end()) return std::nullopt;
+  std::optional<ArrivedExchange> taken = std::move(*found);
+  arrived_.erase(found);
+  return taken;
 }
 
 /// The session has ended, and with it the count of exchanges. Gives those who wait.
@@ -330,11 +356,14 @@ std::deque<PeerActor::Waiter> PeerActor::forget_exchanges() {
   return std::exchange(waiters_, {});
 }
 
-/// An exchange is with the rank, not with one life of it: when the next life is here already, it goes on with that.
+/// An exchange is with the rank, not with one life of it: when the next life is here already, it goes on with that. And
+/// a question of which it is not known whether an answer was meant for it comes once more.
 void PeerActor::ask_again(std::deque<Waiter> waiters) {
   for (Waiter& waiter : waiters) {
     if (waiter.refused.code == ErrorCode::ok) {
       waiter.number = ++exchanges_out_;
+      waiter.answer.reset();
+      waiter.in_doubt = false;
       publishing_.push_back({.number = waiter.number, .regions = waiter.regions, .stream = waiter.wait.stream});
     }
     waiters_.push_back(std::move(waiter));

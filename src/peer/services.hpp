@@ -91,6 +91,11 @@ struct PeerServices {
   OpId last_op_id = 0;
   std::size_t same_host_peers = 0;
   Offered offered{};
+  /// Without those whose region was closed.
+  const Offered& offered_now() {
+    std::erase_if(offered, [this](const auto& entry) { return !regions.info(entry.second.key); });
+    return offered;
+  }
 };
 
 }  // namespace hixl::peer

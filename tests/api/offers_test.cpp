@@ -85,8 +85,10 @@ TEST_CASE("questions and exchanges of programs do not answer each other") {
 TEST_CASE("a rank that asks itself, one that is not there, one out of range") {
   World world(2);
   CHECK(code_of(Offers::ask(world[0], 0, 1, 1s)) == ErrorCode::not_exchanged);
-  offered(world[0], 1);
+  const Region own = offered(world[0], 1);
   require_ok(Offers::ask(world[0], 0, 1, 1s));
+  require_ok(world[0].deregister(own));
+  CHECK(code_of(Offers::ask(world[0], 0, 1, 1s)) == ErrorCode::not_exchanged);
   CHECK(code_of(Offers::ask(world[0], 2, 1, 1s)) == ErrorCode::rank_out_of_range);
   world.slot(1).reset();
   CHECK_FALSE(Offers::ask(world[0], 1, 1, 100ms).has_value());

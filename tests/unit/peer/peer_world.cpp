@@ -135,8 +135,15 @@ Job& Life::add(const Life& other, std::uint64_t at, std::uint64_t value, Duratio
   return job;
 }
 
+void Life::offer(std::uint32_t tag) {
+  region.tag = tag;
+  services->offered.insert_or_assign(region.key.id, region);
+  for (const auto& actor : directory->peers()) actor->serve_questions();
+  wake();
+}
+
 ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time,
-                            std::uint64_t group) {
+                            const ExchangeStream& stream) {
   ExchangeJob& job = *exchanges.emplace_back(std::make_unique<ExchangeJob>());
   job.life = this;
   to(other.rank)
@@ -149,7 +156,7 @@ ExchangeJob& Life::exchange(const Life& other, std::vector<wire::RegionDescripto
                                         at.ended_at = at.life->world.world.now();
                                       },
                                   .context = &job,
-                                  .stream = {.group = group}});
+                                  .stream = stream});
   CHECK(job.ends == 0);  // never inline
   wake();
   return job;

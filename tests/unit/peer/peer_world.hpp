@@ -115,8 +115,17 @@ class Life final : private PeerListener, private AddressBook, private runtime::T
   Job& add(const Life& other, std::uint64_t at, std::uint64_t value = 1, Duration time = seconds(30));
   memory::PeerMemory& known(const Life& other) { return *directory->memory(other.rank); }
   ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time = seconds(30),
-                        std::uint64_t group = 0);
+                        std::uint64_t group = 0) {
+    return exchange(other, std::move(mine), time, ExchangeStream{.group = group});
+  }
   ExchangeJob& exchange(const Life& other, Duration time = seconds(30)) { return exchange(other, {region}, time); }
+  ExchangeJob& exchange(const Life& other, std::vector<wire::RegionDescriptor> mine, Duration time,
+                        const ExchangeStream& stream);
+  ExchangeJob& ask(const Life& other, std::uint32_t tag, Duration time = seconds(30)) {
+    return exchange(other, {}, time, {.note = wire::ExchangeNote::question, .group = tag});
+  }
+  /// The own region, from now on under this tag.
+  void offer(std::uint32_t tag);
   [[nodiscard]] std::vector<LinkInfo> links(Rank other) {
     std::vector<LinkInfo> all;
     to(other).describe(all);

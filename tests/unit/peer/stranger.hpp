@@ -70,6 +70,18 @@ class Stranger final : private runtime::StreamEvents, private links::FrameSink {
     REQUIRE(links::send_message(*stream_, header, message));
     port_.wake();
   }
+  /// Acknowledges all frames of the link so far, so that more may come.
+  void acknowledge() {
+    LinkSeq upto = 0;
+    for (const wire::FrameHeader& frame : frames) upto = std::max(upto, frame.link_seq);
+    wire::FrameHeader header;
+    header.type = wire::FrameType::ack;
+    header.session = welcome->session;
+    header.link_id = hello_.link_id;
+    header.link_gen = hello_.link_gen;
+    REQUIRE(links::send_message(*stream_, header, wire::Ack{upto}));
+    port_.wake();
+  }
   void hang_up() {
     stream_.reset();
     raw_.reset();
