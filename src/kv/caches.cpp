@@ -89,7 +89,6 @@ Result<void> DataDist::State::write_record(std::uint32_t slot, const LocalCache*
 
 Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span<const TensorPlace> tensors,
                                                 Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return fail(allowed.error());
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   auto cache = std::make_shared<LocalCache>();
@@ -105,10 +104,8 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
   if (const auto placed = place_tensors(*cache, tensors); !placed) return fail(placed.error());
   const std::uint64_t bytes = tensor_bytes(desc.layout, desc.blocks).value_or(0);
   for (const TensorAddress& tensor : cache->tensors) {
-    const RemoteAddress at{.rank = runtime.rank(),
-                           .address = tensor.address,
-                           .region = tensor.region,
-                           .incarnation = runtime.incarnation()};
+    const RemoteAddress at{
+        .rank = own_rank, .address = tensor.address, .region = tensor.region, .incarnation = runtime.incarnation()};
     if (const auto usable = runtime.check_access(at, bytes, Rights::read); !usable) return fail(usable.error());
   }
   if (const auto waited = may_block(); !waited) return fail(waited.error());
@@ -140,13 +137,13 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
     return undo(written.error());
   }
   // Until it is ready nobody comes in. Who links meanwhile is told as well: here, or by link() if that comes later.
-  std::set<std::pair<Rank, std::uint64_t>> told;
+  std::set<std::pair<Rank, std::uint64_t>> told;  // by life
   for (;;) {
     std::vector<Link> untold;
     {
       const std::lock_guard lock(mutex);
       for (const auto& [rank, link] : links) {
-        if (told.emplace(rank, link.incarnation).second) untold.push_back(link);
+        if (told.emplace(rank, life_of(link.directory)).second) untold.push_back(link);
       }
       if (untold.empty()) {
         cache->ready = true;
@@ -171,7 +168,6 @@ void DataDist::State::open_gate(const Link& link, const LocalCache& cache) {
 }
 
 Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   if (const auto waited = may_block(); !waited) return waited;
@@ -182,7 +178,7 @@ Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeou
     const std::lock_guard lock(mutex);
     const auto found = caches.find(id.slot);
     if (found == caches.end() || found->second->id != id || !found->second->ready) {
-      return fail(error_of(ErrorCode::cache_stale, runtime.rank()));
+      return fail(error_of(ErrorCode::cache_stale, own_rank));
     }
     cache = found->second;
     cache->closing = true;
@@ -208,8 +204,7 @@ Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeou
         if (gate::in_use(word(directory.gate(link.index, id.slot)).load())) in_use.push_back(link);
       }
     }
-    return std::none_of(in_use.begin(), in_use.end(),
-                        [&](const Link& link) { return alive(link.rank, link.incarnation, link.directory); });
+    return std::none_of(in_use.begin(), in_use.end(), [&](const Link& link) { return alive(link.directory); });
   };
   if (const auto waited = await(*deadline, unused); !waited) return waited;
   const std::lock_guard lock(mutex);

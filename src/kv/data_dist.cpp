@@ -32,71 +32,90 @@ DataDist::~DataDist() {
 Result<void> DataDist::close(Timeout timeout) { return state_->close(timeout); }
 
 Result<CacheId> DataDist::register_cache(const CacheDesc& desc, std::span<const TensorPlace> tensors, Timeout timeout) {
-  return state_->register_cache(desc, tensors, timeout);
+  return state_->inside([&] { return state_->register_cache(desc, tensors, timeout); });
 }
 Result<void> DataDist::unregister_cache(const CacheId& cache, Timeout timeout) {
-  return state_->unregister_cache(cache, timeout);
+  return state_->inside([&] { return state_->unregister_cache(cache, timeout); });
 }
 Result<CacheDesc> DataDist::describe(const CacheId& cache) const {
-  if (const auto allowed = state_->admitted(); !allowed) return fail(allowed.error());
-  const std::lock_guard lock(state_->mutex);
-  const auto found = state_->cache(cache);
-  if (!found) return fail(state_->error_of(ErrorCode::cache_stale, state_->runtime.rank()));
-  return found->desc;
+  return state_->inside([&]() -> Result<CacheDesc> {
+    const std::lock_guard lock(state_->mutex);
+    const auto found = state_->cache(cache);
+    if (!found) return fail(state_->error_of(ErrorCode::cache_stale, state_->own_rank));
+    return found->desc;
+  });
 }
 
 std::vector<Result<void>> DataDist::link(std::span<const Rank> ranks, Timeout timeout) {
+  const auto pass = state_->enter();
+  if (!pass) return std::vector<Result<void>>(ranks.size(), fail(pass.error()));
   return state_->link(ranks, timeout);
 }
-Result<void> DataDist::unlink(Rank rank, Timeout timeout) { return state_->unlink(rank, timeout); }
+Result<void> DataDist::unlink(Rank rank, Timeout timeout) {
+  return state_->inside([&] { return state_->unlink(rank, timeout); });
+}
 LinkState DataDist::link_state(Rank rank) const {
-  if (!state_->admitted() || rank >= state_->runtime.world_size()) return LinkState::none;
-  return state_->link_state(rank);
+  const auto pass = state_->enter();
+  return pass && rank < state_->runtime.world_size() ? state_->link_state(rank) : LinkState::none;
 }
 Role DataDist::role() const noexcept {
-  if (!state_->admitted()) return state_->options.role;
+  const auto pass = state_->enter();
+  if (!pass) return state_->options.role;
   const std::lock_guard lock(state_->mutex);
   return state_->role_now;
 }
-Result<void> DataDist::switch_role(Role role, Timeout timeout) { return state_->switch_role(role, timeout); }
+Result<void> DataDist::switch_role(Role role, Timeout timeout) {
+  return state_->inside([&] { return state_->switch_role(role, timeout); });
+}
 Result<RemoteCache> DataDist::find(Rank rank, const CacheKey& key, Timeout timeout) {
-  return state_->find(rank, key, timeout);
+  return state_->inside([&] { return state_->find(rank, key, timeout); });
 }
 
 Result<Transfer> DataDist::push(const CacheId& from, const RemoteCache& to, const Slice& slice,
                                 const TransferOptions& options) {
-  return state_->move({.verb = TransferVerb::put, .local = from, .remote = to, .slice = slice, .options = options});
+  return state_->inside([&] {
+    return state_->move({.verb = TransferVerb::put, .local = from, .remote = to, .slice = slice, .options = options});
+  });
 }
 Result<Transfer> DataDist::pull(const CacheId& to, const RemoteCache& from, const Slice& slice,
                                 const TransferOptions& options) {
-  return state_->move({.verb = TransferVerb::get, .local = to, .remote = from, .slice = slice, .options = options});
+  return state_->inside([&] {
+    return state_->move({.verb = TransferVerb::get, .local = to, .remote = from, .slice = slice, .options = options});
+  });
 }
 void DataDist::rewind(std::uint64_t sequence, std::uint32_t tokens) {
-  if (!state_->admitted()) return;
+  const auto pass = state_->enter();
+  if (!pass) return;
   const std::lock_guard lock(state_->mutex);
   state_->marks.rewind(sequence, tokens);
 }
 
 Result<Lease> DataDist::grant(const CacheId& cache, const LeaseOptions& options) {
-  auto lease = state_->grant(cache, options);
-  state_->wake_keeper();
-  return lease;
+  return state_->inside([&] {
+    auto lease = state_->grant(cache, options);
+    state_->wake_keeper();
+    return lease;
+  });
 }
 Result<void> DataDist::extend(const LeaseId& lease, std::chrono::milliseconds time) {
-  return state_->extend(lease, time);
+  return state_->inside([&] { return state_->extend(lease, time); });
 }
-Result<void> DataDist::end_lease(const LeaseId& lease) { return state_->end_lease(lease); }
+Result<void> DataDist::end_lease(const LeaseId& lease) {
+  return state_->inside([&] { return state_->end_lease(lease); });
+}
 LeaseState DataDist::lease_state(const LeaseId& lease) const {
-  return state_->admitted() ? state_->lease_state(lease) : LeaseState::ended;
+  const auto pass = state_->enter();
+  return pass ? state_->lease_state(lease) : LeaseState::ended;
 }
 Result<bool> DataDist::layer_arrived(const LeaseId& lease, std::uint32_t layer) const {
-  if (const auto allowed = state_->admitted(); !allowed) return fail(allowed.error());
-  return state_->layer_arrived(lease, layer);
+  return state_->inside([&] { return state_->layer_arrived(lease, layer); });
 }
 Result<void> DataDist::wait_layer(const LeaseId& lease, std::uint32_t layer, Timeout timeout) {
-  return state_->wait_layer(lease, layer, timeout);
+  return state_->inside([&] { return state_->wait_layer(lease, layer, timeout); });
 }
-Result<void> DataDist::release(const LeaseTicket& ticket) { return state_->release(ticket); }
+Result<void> DataDist::release(const LeaseTicket& ticket) {
+  return state_->inside([&] { return state_->release(ticket); });
+}
 
 // ---- Transfer ----
 

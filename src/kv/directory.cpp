@@ -85,6 +85,11 @@ std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {
   return sum;
 }
 
+std::uint64_t life_of(const RemoteAddress& directory) noexcept {
+  const std::uint64_t region = std::uint64_t{directory.region.id} << 32U | directory.region.generation;
+  return mixed(mixed(directory.incarnation) ^ region) & k_life_mask;
+}
+
 Bytes encode(const DirectoryCounts& counts) {
   Writer out;
   out.u64(k_magic);

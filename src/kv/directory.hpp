@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <hixl/kv/cache.hpp>
+#include <hixl/types.hpp>
 
 namespace hixl::kv {
 
@@ -103,23 +104,31 @@ enum class Decoded : std::uint8_t { valid, empty, torn };
 [[nodiscard]] std::uint64_t checksum(std::span<const std::byte> bytes) noexcept;
 [[nodiscard]] std::vector<TensorAddress> decode_tensors(std::span<const std::byte> bytes);
 
+// ---- lives ----
+/// A life of a rank's DataDist is that of its directory: a process may make one after the other.
+[[nodiscard]] constexpr bool same_life(const RemoteAddress& a, const RemoteAddress& b) noexcept {
+  return a.rank == b.rank && a.incarnation == b.incarnation && a.region == b.region;
+}
+/// A name for the life of that directory, short enough for a LinkWord: two have the same in one of 2^48 cases.
+[[nodiscard]] std::uint64_t life_of(const RemoteAddress& directory) noexcept;
+
 // ---- words by which two ranks know of each other: who has linked, and which link the other has there ----
 enum class LinkSays : std::uint8_t { nothing = 0, linked = 1, unlinked = 2 };
 struct LinkWord {
   LinkSays says = LinkSays::nothing;
-  std::uint32_t link = 0;         ///< number of the link at who says it
-  std::uint64_t incarnation = 0;  ///< life of who says it; its low 48 bits
+  std::uint32_t link = 0;  ///< number of the link at who says it
+  std::uint64_t life = 0;  ///< of who says it: life_of()
 };
-inline constexpr std::uint64_t k_incarnation_mask = (std::uint64_t{1} << 48U) - 1;
+inline constexpr std::uint64_t k_life_mask = (std::uint64_t{1} << 48U) - 1;
 [[nodiscard]] constexpr std::uint64_t pack(const LinkWord& word) noexcept {
   return static_cast<std::uint64_t>(word.says) << 62U | std::uint64_t{word.link & 0x3fffU} << 48U |
-         (word.incarnation & k_incarnation_mask);
+         (word.life & k_life_mask);
 }
 [[nodiscard]] constexpr LinkWord unpack_link_word(std::uint64_t word) noexcept {
   const auto says = static_cast<std::uint8_t>(word >> 62U);
   return {.says = says > 2 ? LinkSays::nothing : static_cast<LinkSays>(says),
           .link = static_cast<std::uint32_t>(word >> 48U) & 0x3fffU,
-          .incarnation = word & k_incarnation_mask};
+          .life = word & k_life_mask};
 }
 
 }  // namespace hixl::kv

@@ -50,7 +50,6 @@ Result<DirectoryCounts> DataDist::State::fetch_counts(const RemoteAddress& at, I
 }
 
 Result<RemoteCache> DataDist::State::find(Rank rank, const CacheKey& key, Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return fail(allowed.error());
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   if (const auto waited = may_block(); !waited) return fail(waited.error());
@@ -86,7 +85,7 @@ Result<RemoteCache> DataDist::State::find(Rank rank, const CacheKey& key, Timeou
       }
       auto state = std::make_shared<RemoteCache::State>();
       state->rank = rank;
-      state->incarnation = link.incarnation;
+      state->directory = link.directory;
       state->slot = slot;
       state->version = record.version;
       state->desc = record.desc;

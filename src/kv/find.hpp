@@ -14,7 +14,7 @@ namespace hixl::kv {
 
 struct RemoteCache::State {
   Rank rank = k_no_rank;
-  std::uint64_t incarnation = 0;
+  RemoteAddress directory{};  // of the life that it was found in
   std::uint32_t slot = 0;
   std::uint64_t version = 0;
   CacheDesc desc{};

@@ -12,9 +12,8 @@ LeaseEntry* LeaseBook::open(LeaseEntry&& entry) {
     if (entries_.size() >= slots_) return nullptr;
     place = entries_.insert(entries_.end(), LeaseEntry{});
   }
-  generations_ = generations_ == 0xffffffffU ? 1 : generations_ + 1;
   *place = std::move(entry);
-  place->id = {.slot = static_cast<std::uint32_t>(place - entries_.begin()), .generation = generations_};
+  place->id = {.slot = static_cast<std::uint32_t>(place - entries_.begin()), .generation = ++generations_};
   place->state = LeaseState::open;
   place->end = LeaseEnd::none;
   open_ += 1;
@@ -44,7 +43,6 @@ std::optional<std::uint32_t> LeaseBook::forget_oldest() noexcept {
   const LeaseEntry* oldest = nullptr;
   for (const LeaseEntry& entry : entries_) {
     const bool remembered = entry.state == LeaseState::ended && entry.id.generation != 0;
-    // Numbers rise, but for the one time in four thousand million that they begin again.
     if (remembered && (oldest == nullptr || entry.id.generation < oldest->id.generation)) oldest = &entry;
   }
   if (oldest == nullptr) return std::nullopt;

@@ -40,9 +40,14 @@ struct HolderLook {
   bool alive = true;
 };
 
+struct LeaseBookOptions {
+  std::size_t slots = 0;
+  std::uint64_t after = 0;  ///< numbers of leases are above this one
+};
+
 class LeaseBook {
  public:
-  explicit LeaseBook(std::size_t slots) : slots_(slots) {}
+  explicit LeaseBook(const LeaseBookOptions& options) : slots_(options.slots), generations_(options.after) {}
   /// Open from now on, under a number of its own. Null: no room.
   [[nodiscard]] LeaseEntry* open(LeaseEntry&& entry);
   /// Null: ended.
@@ -100,7 +105,7 @@ class LeaseBook {
  private:
   std::size_t slots_;
   std::uint32_t open_ = 0;
-  std::uint32_t generations_ = 0;
+  std::uint64_t generations_;
   std::vector<LeaseEntry> entries_;
 };
 

@@ -26,7 +26,6 @@ void DataDist::State::tell_ended(LeaseEntry&& entry) {
 }
 
 Result<Lease> DataDist::State::grant(const CacheId& id, const LeaseOptions& wanted) {
-  if (const auto allowed = admitted(); !allowed) return fail(allowed.error());
   const bool known_access = wanted.access == Access::pull || wanted.access == Access::push;
   const bool timed = wanted.time >= std::chrono::milliseconds(1) && wanted.time <= k_lease_time_max;
   if (!known_access || !timed || wanted.blocks.empty() || (wanted.layer_arrivals && wanted.access != Access::push)) {
@@ -37,13 +36,14 @@ Result<Lease> DataDist::State::grant(const CacheId& id, const LeaseOptions& want
                  .limit = static_cast<std::uint64_t>(k_lease_time_max.count())});
   }
   const std::lock_guard lock(mutex);
+  if (closing.load()) return fail(error_of(ErrorCode::stopped, own_rank));
   const auto at = cache(id);
-  if (!at) return fail(error_of(ErrorCode::cache_stale, runtime.rank()));
+  if (!at) return fail(error_of(ErrorCode::cache_stale, own_rank));
   if (const auto valid = check_blocks(at->desc, wanted.blocks); !valid) return fail(valid.error());
   const auto found = links.find(wanted.holder);
   if (found == links.end() || !found->second.linked) return fail(error_of(ErrorCode::not_linked, wanted.holder));
   const Link& link = found->second;
-  if ((role_bits() & gate::allowed(wanted.access)) == 0) return fail(error_of(ErrorCode::wrong_role, runtime.rank()));
+  if ((role_bits() & gate::allowed(wanted.access)) == 0) return fail(error_of(ErrorCode::wrong_role, own_rank));
   if (wanted.layer_arrivals && at->desc.layout.layers > k_arrival_layers) {
     return fail(ErrorCode::limit_reached,
                 {.stage = Stage::kv, .length = at->desc.layout.layers, .limit = k_arrival_layers});
@@ -97,9 +97,10 @@ Result<Lease> DataDist::State::grant(const CacheId& id, const LeaseOptions& want
     return gate::reopened(before, open->gate_generation, role_bits() & gate::allowed(wanted.access));
   });
   return Lease{.id = open->id,
-               .ticket = {.owner = runtime.rank(),
+               .ticket = {.owner = own_rank,
                           .holder = wanted.holder,
                           .incarnation = runtime.incarnation(),
+                          .directory = region.key,
                           .key = at->desc.key,
                           .version = id.version,
                           .lease = open->id,
@@ -111,13 +112,12 @@ Result<Lease> DataDist::State::grant(const CacheId& id, const LeaseOptions& want
 }
 
 Result<void> DataDist::State::end_lease(const LeaseId& id) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   {
     const std::lock_guard lock(mutex);
     LeaseEntry* const entry = leases.find(id);
     if (entry == nullptr || entry->state != LeaseState::open) {
       if (const auto arrival = leases.forget(id)) arrivals_taken[*arrival] = false;
-      return fail(error_of(ErrorCode::lease_ended, runtime.rank()));
+      return fail(error_of(ErrorCode::lease_ended, own_rank));
     }
     leases.begin_end(*entry, LeaseEnd::taken_back, [&](const LeaseEntry& at) { shut(at); });
   }
@@ -126,7 +126,6 @@ Result<void> DataDist::State::end_lease(const LeaseId& id) {
 }
 
 Result<void> DataDist::State::extend(const LeaseId& id, std::chrono::milliseconds time) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   if (time < std::chrono::milliseconds(1) || time > k_lease_time_max) {
     return fail(ErrorCode::invalid_argument,
                 {.stage = Stage::kv, .limit = static_cast<std::uint64_t>(k_lease_time_max.count())});
@@ -134,7 +133,7 @@ Result<void> DataDist::State::extend(const LeaseId& id, std::chrono::millisecond
   const std::lock_guard lock(mutex);
   LeaseEntry* const entry = leases.find(id);
   if (entry == nullptr || entry->state != LeaseState::open) {
-    return fail(error_of(ErrorCode::lease_ended, runtime.rank()));
+    return fail(error_of(ErrorCode::lease_ended, own_rank));
   }
   entry->deadline = now() + time;
   return {};
@@ -149,25 +148,25 @@ LeaseState DataDist::State::lease_state(const LeaseId& id) const {
 Result<bool> DataDist::State::layer_arrived(const LeaseId& id, std::uint32_t layer) const {
   const std::lock_guard lock(mutex);
   const LeaseEntry* const entry = leases.find_remembered(id);
-  if (entry == nullptr) return fail(error_of(ErrorCode::lease_ended, runtime.rank()));
-  if (!entry->arrival) return fail(error_of(ErrorCode::invalid_argument, runtime.rank()));
+  if (entry == nullptr) return fail(error_of(ErrorCode::lease_ended, own_rank));
+  if (!entry->arrival) return fail(error_of(ErrorCode::invalid_argument, own_rank));
   if (layer < entry->layers.first || layer >= entry->layers.last) {
     return fail(ErrorCode::out_of_range, {.stage = Stage::kv, .length = layer, .limit = entry->layers.last});
   }
   const std::uint64_t at = directory.arrival(*entry->arrival, layer - entry->layers.first);
   if (word(at).load() == entry->gate_generation) return true;
   // Its last user has left, and what he had not sent by then never comes.
-  if (entry->state == LeaseState::ended) return fail(error_of(ErrorCode::lease_ended, runtime.rank()));
+  if (entry->state == LeaseState::ended) return fail(error_of(ErrorCode::lease_ended, own_rank));
   return false;
 }
 
 Result<void> DataDist::State::wait_layer(const LeaseId& id, std::uint32_t layer, Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   // The word itself is waited for: the sender rings no bell for it. Between naps the lease is looked at.
   constexpr Timeout k_nap = std::chrono::milliseconds(50);
   for (;;) {
+    if (closing.load()) return fail(error_of(ErrorCode::stopped, own_rank));
     const auto arrived = layer_arrived(id, layer);
     if (!arrived) return fail(arrived.error());
     if (*arrived) return {};
@@ -183,22 +182,21 @@ Result<void> DataDist::State::wait_layer(const LeaseId& id, std::uint32_t layer,
     const Timeout nap = std::min(left(*deadline), k_nap);
     const auto seen = runtime.wait_signal(region.data + at, Compare::equal, wanted, nap);
     if (!seen && seen.error().code != ErrorCode::deadline_exceeded) return fail(seen.error());
-    if (!seen && now() >= *deadline) return fail(error_of(ErrorCode::deadline_exceeded, runtime.rank()));
+    if (!seen && now() >= *deadline) return fail(error_of(ErrorCode::deadline_exceeded, own_rank));
   }
 }
 
 Result<void> DataDist::State::release(const LeaseTicket& ticket) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   GateThere gate;
   {
     const std::lock_guard lock(mutex);
     const auto found = links.find(ticket.owner);
     if (found == links.end() || !found->second.linked) return fail(error_of(ErrorCode::not_linked, ticket.owner));
     const Link& link = found->second;
-    if (ticket.holder != runtime.rank() || ticket.gate >= link.there.counts().leases) {
+    if (ticket.holder != own_rank || ticket.gate >= link.there.counts().leases) {
       return fail(error_of(ErrorCode::invalid_argument, ticket.owner));
     }
-    if (ticket.incarnation != link.incarnation) return fail(error_of(ErrorCode::lease_ended, ticket.owner));
+    if (!is_from(ticket, link.directory)) return fail(error_of(ErrorCode::lease_ended, ticket.owner));
     gate.release = link.directory;
     gate.release.address += link.there.release(link.index_there, ticket.gate);
     gate.bell = link.directory;

@@ -55,7 +55,7 @@ struct Joining {
   Rank rank = k_no_rank;
   std::shared_ptr<Told> told;
   bool said = false;
-  std::uint64_t incarnation = 0;
+  RemoteAddress directory{};
   std::optional<Result<void>> result;
 };
 
@@ -64,7 +64,7 @@ struct Joining {
 Result<void> DataDist::State::publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline) {
   std::vector<std::shared_ptr<Told>> all;
   for (const Link& link : to) {
-    const bool reached = link.rank != runtime.rank() && alive(link.rank, link.incarnation, link.directory);
+    const bool reached = link.rank != own_rank && alive(link.directory);
     all.push_back(reached ? begin_publish(shared_from_this(), link.rank, what, deadline) : nullptr);
   }
   const auto over = [&] {
@@ -75,7 +75,7 @@ Result<void> DataDist::State::publish(const std::vector<Link>& to, const std::ve
     if (!all[i]) continue;
     const auto result = all[i]->look();
     if (result && *result) continue;
-    if (!alive(to[i].rank, to[i].incarnation, to[i].directory)) continue;
+    if (!alive(to[i].directory)) continue;
     return result ? *result : waited;
   }
   return {};
@@ -85,8 +85,10 @@ LinkWord DataDist::State::said_by(Rank rank) const noexcept {
   return unpack_link_word(word(directory.link_word(rank)).load());
 }
 
-Result<std::uint32_t> DataDist::State::prepare_link(Rank rank, std::uint64_t incarnation, const RemoteAddress& at) {
+Result<Link> DataDist::State::prepare_link(const RemoteAddress& at) {
+  const Rank rank = at.rank;
   const std::lock_guard lock(mutex);
+  if (closing.load()) return fail(error_of(ErrorCode::stopped, rank));
   auto found = links.find(rank);
   if (found == links.end()) {
     if (links.size() >= options.links_max) {
@@ -98,36 +100,40 @@ Result<std::uint32_t> DataDist::State::prepare_link(Rank rank, std::uint64_t inc
     found->second.index = static_cast<std::uint32_t>(links.size() - 1);
   }
   Link& link = found->second;
-  const bool new_life = link.incarnation != incarnation;
-  if (new_life) {
-    // Nobody of the old one is inside any more, whatever the words say.
+  if (!same_life(link.directory, at)) {
     end_leases_of(link.index, LeaseEnd::peer_lost);
-    for (std::uint32_t gate = 0; gate < directory.gates_a_link(); ++gate)
-      word(directory.gate(link.index, gate)).store(0);
-    for (std::uint32_t lease = 0; lease < options.leases_max; ++lease) {
-      word(directory.release(link.index, lease)).store(0);
-    }
+    if (link.directory.incarnation != at.incarnation) begin_gates_anew(link);
     marks.forget_rank(rank);
     link.linked = false;
     link.open = false;
+    link.directory = at;
   }
-  link.incarnation = incarnation;
-  link.directory = at;
   if (!link.open) {
     link.open = true;
     for (const auto& [slot, cache] : caches) {
       if (cache->ready && !cache->closing) open_gate(link, *cache);
     }
   }
-  return link.index;
+  return link;
+}
+
+/// The process of the life before is gone: nobody of it is inside any more, whatever the words say. Of a process that
+/// lives on somebody may be, and leaves.
+void DataDist::State::begin_gates_anew(const Link& link) {
+  for (std::uint32_t gate = 0; gate < directory.gates_a_link(); ++gate) {
+    word(directory.gate(link.index, gate)).store(0);
+  }
+  for (std::uint32_t lease = 0; lease < options.leases_max; ++lease) {
+    word(directory.release(link.index, lease)).store(0);
+  }
 }
 
 std::shared_ptr<const std::atomic<bool>> DataDist::State::tell(const Link& link, LinkSays says) {
   RemoteAddress at = link.directory;
-  at.address += directory.link_word(runtime.rank());  // it lies at the same place in all of them
+  at.address += directory.link_word(own_rank);  // it lies at the same place in all of them
   RemoteAddress bell = link.directory;
   bell.address += directory.bell();
-  const std::uint64_t value = pack(LinkWord{.says = says, .link = link.index, .incarnation = runtime.incarnation()});
+  const std::uint64_t value = pack(LinkWord{.says = says, .link = link.index, .life = life_of(own(0))});
   struct Said {
     std::shared_ptr<State> home;
     RemoteAddress bell;
@@ -158,7 +164,6 @@ std::shared_ptr<const std::atomic<bool>> DataDist::State::tell(const Link& link,
 
 std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Timeout timeout) {
   const auto refuse_all = [&](const Error& error) { return std::vector<Result<void>>(ranks.size(), fail(error)); };
-  if (const auto allowed = admitted(); !allowed) return refuse_all(allowed.error());
   const auto deadline = deadline_of(timeout);
   if (!deadline) return refuse_all(deadline.error());
   if (const auto waited = may_block(); !waited) return refuse_all(waited.error());
@@ -181,21 +186,17 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
           fail(ErrorCode::rank_out_of_range, {.rank = ranks[i], .stage = Stage::kv, .limit = runtime.world_size()});
     } else if (link_state(ranks[i]) == LinkState::linked) {
       all[i].result = Result<void>();
-    } else if (ranks[i] != runtime.rank()) {
+    } else if (ranks[i] != own_rank) {
       all[i].told = begin_publish(shared_from_this(), ranks[i], what, *deadline);
     }
   }
   const auto find_directory = [&](Joining& joining) {
-    if (joining.rank == runtime.rank()) {
-      joining.incarnation = runtime.incarnation();
-      return std::optional<RemoteAddress>(own(0));
-    }
+    if (joining.rank == own_rank) return std::optional<RemoteAddress>(own(0));
     const auto dump = runtime.dump_regions();
     if (!dump) return std::optional<RemoteAddress>();
     for (const PeerRegion& seen : dump->peers) {
       if (seen.rank != joining.rank || seen.tag != k_directory_tag || seen.retired) continue;
       if (seen.size < k_header_bytes) continue;
-      joining.incarnation = seen.incarnation;
       return std::optional<RemoteAddress>(
           RemoteAddress{.rank = seen.rank, .address = seen.base, .region = seen.key, .incarnation = seen.incarnation});
     }
@@ -213,24 +214,20 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
     if (!joining.said) {
       const auto at = find_directory(joining);
       if (!at) return;
-      const auto prepared = prepare_link(joining.rank, joining.incarnation, *at);
+      const auto prepared = prepare_link(*at);
       if (!prepared) {
         joining.result = fail(prepared.error());
         return;
       }
-      Link copy;
-      {
-        const std::lock_guard lock(mutex);
-        copy = links.at(joining.rank);
-      }
-      tell(copy, LinkSays::linked);
+      tell(*prepared, LinkSays::linked);
+      joining.directory = *at;
       joining.said = true;
     }
     const LinkWord heard = said_by(joining.rank);
-    const bool of_that_life = heard.incarnation == (joining.incarnation & k_incarnation_mask);
+    const bool of_that_life = heard.life == life_of(joining.directory);
     if (of_that_life && heard.says == LinkSays::linked) {
-      joining.result = complete_link(joining.rank, joining.incarnation, heard.link, *deadline);
-    } else if (!of_that_life && !alive(joining.rank, joining.incarnation, links_directory(joining.rank))) {
+      joining.result = complete_link(joining.directory, heard.link, *deadline);
+    } else if (!of_that_life && !alive(joining.directory)) {
       joining.said = false;  // it may come again in another life
     }
   };
@@ -254,21 +251,12 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
   return results;
 }
 
-RemoteAddress DataDist::State::links_directory(Rank rank) const {
-  const std::lock_guard lock(mutex);
-  const auto found = links.find(rank);
-  return found == links.end() ? RemoteAddress{} : found->second.directory;
-}
-
-Result<void> DataDist::State::complete_link(Rank rank, std::uint64_t incarnation, std::uint32_t index_there,
-                                            Instant deadline) {
-  const auto counts = fetch_counts(links_directory(rank), deadline);
+Result<void> DataDist::State::complete_link(const RemoteAddress& at, std::uint32_t index_there, Instant deadline) {
+  const auto counts = fetch_counts(at, deadline);
   if (!counts) return fail(counts.error());
   const std::lock_guard lock(mutex);
-  Link& link = links.at(rank);
-  if (link.incarnation != incarnation || index_there >= counts->links) {
-    return fail(error_of(ErrorCode::stale, rank));
-  }
+  Link& link = links.at(at.rank);
+  if (!same_life(link.directory, at) || index_there >= counts->links) return fail(error_of(ErrorCode::stale, at.rank));
   link.there = Directory(*counts);
   link.index_there = index_there;
   link.linked = true;
@@ -283,9 +271,9 @@ LinkState DataDist::State::link_state(Rank rank) const {
     if (found == links.end() || !found->second.linked) return LinkState::none;
     link = found->second;
   }
-  if (!alive(rank, link.incarnation, link.directory)) return LinkState::peer_lost;
+  if (!alive(link.directory)) return LinkState::peer_lost;
   const LinkWord heard = said_by(rank);
-  const bool of_that_life = heard.incarnation == (link.incarnation & k_incarnation_mask);
+  const bool of_that_life = heard.life == life_of(link.directory);
   return of_that_life && heard.says == LinkSays::unlinked ? LinkState::peer_unlinked : LinkState::linked;
 }
 

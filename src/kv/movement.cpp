@@ -104,7 +104,7 @@ void Transfer::State::fill() {
                         .remote = {.rank = parts_.remote->rank,
                                    .address = remote.address + there,
                                    .region = remote.region,
-                                   .incarnation = parts_.remote->incarnation},
+                                   .incarnation = parts_.remote->directory.incarnation},
                         .size = piece.bytes});
       batch_bytes_ += piece.bytes;
     }
@@ -119,7 +119,7 @@ Result<Request> Transfer::State::post(Flight& flight) {
   const OpOptions options{.timeout = time_left(), .callback = {on_flight, &flight}};
   if (!parts_.arrivals) {
     // Layers without bytes end as all others do: later, on the loop thread.
-    return batch_.empty() ? runtime.flush_async(runtime.rank(), options) : runtime.batch(batch_, options);
+    return batch_.empty() ? runtime.flush_async(parts_.home->own_rank, options) : runtime.batch(batch_, options);
   }
   RemoteAddress word = *parts_.arrivals;
   const std::uint32_t layer = parts_.plan.target_layer() + batch_layers_.front() - parts_.arrivals_first;
@@ -259,11 +259,15 @@ Result<void> Transfer::State::wait(Timeout timeout) {
     deadline = *wanted;
   }
   if (const auto ended = query(); ended || ended.error().code != ErrorCode::busy) return ended;
+  auto& home = *parts_.home;
+  const auto pass = home.enter();
+  if (!pass) return fail(pass.error());
   const auto ended = [this] {
     const Lock lock(mutex_);
     return stage_ == Stage::ended;
   };
-  if (const auto waited = parts_.home->await(deadline, ended); !waited && !ended()) return waited;
+  // close() ends it, and this wait with it.
+  if (const auto waited = home.watch(deadline, home.stopping, ended); !waited && !ended()) return waited;
   return query();
 }
 

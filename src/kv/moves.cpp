@@ -45,10 +45,10 @@ Result<GateThere> DataDist::State::gate_for(const Call& call, const Link& link) 
     gate.at = at(link.there.gate(link.index_there, remote.slot));
     return gate;
   }
-  const bool ours = ticket->owner == remote.rank && ticket->holder == runtime.rank() && ticket->access == gate.access &&
+  const bool ours = ticket->owner == remote.rank && ticket->holder == own_rank && ticket->access == gate.access &&
                     ticket->gate < link.there.counts().leases && ticket->arrival <= link.there.counts().arrivals;
   if (!ours) return fail(error_of(ErrorCode::invalid_argument, remote.rank));
-  const bool now = ticket->incarnation == remote.incarnation && ticket->version == remote.version;
+  const bool now = is_from(*ticket, remote.directory) && ticket->version == remote.version;
   if (!now) return fail(error_of(ErrorCode::lease_ended, remote.rank));
   gate.at = at(link.there.gate(link.index_there, link.there.counts().caches + ticket->gate));
   gate.release = at(link.there.release(link.index_there, ticket->gate));
@@ -58,7 +58,6 @@ Result<GateThere> DataDist::State::gate_for(const Call& call, const Link& link) 
 }
 
 Result<Transfer> DataDist::State::move(const Call& call) {
-  if (const auto allowed = admitted(); !allowed) return fail(allowed.error());
   if (call.remote.empty()) return fail(error_of(ErrorCode::invalid_argument, k_no_rank));
   const auto deadline = deadline_of(call.options.timeout);
   if (!deadline) return fail(deadline.error());
@@ -69,7 +68,7 @@ Result<Transfer> DataDist::State::move(const Call& call) {
     const std::lock_guard lock(mutex);
     local = cache(call.local);
   }
-  if (!local) return fail(error_of(ErrorCode::cache_stale, runtime.rank()));
+  if (!local) return fail(error_of(ErrorCode::cache_stale, own_rank));
   auto plan = put ? BytePlan::make(local->desc, remote->desc, call.slice, true)
                   : BytePlan::make(remote->desc, local->desc, call.slice, false);
   if (!plan) {
@@ -98,14 +97,13 @@ Result<Transfer> DataDist::State::move(const Call& call) {
   std::shared_ptr<Transfer::State> transfer;
   {
     const std::lock_guard lock(mutex);
-    if (closing.load()) return fail(error_of(ErrorCode::stopped, runtime.rank()));
-    if (!cache(call.local)) return fail(error_of(ErrorCode::cache_stale, runtime.rank()));
-    if (!may(role_now, put ? Role::prefill : Role::decode))
-      return fail(error_of(ErrorCode::wrong_role, runtime.rank()));
+    if (closing.load()) return fail(error_of(ErrorCode::stopped, own_rank));
+    if (!cache(call.local)) return fail(error_of(ErrorCode::cache_stale, own_rank));
+    if (!may(role_now, put ? Role::prefill : Role::decode)) return fail(error_of(ErrorCode::wrong_role, own_rank));
     const auto found = links.find(remote->rank);
     if (found == links.end() || !found->second.linked) return fail(error_of(ErrorCode::not_linked, remote->rank));
     Link& link = found->second;
-    if (link.incarnation != remote->incarnation) return fail(error_of(ErrorCode::stale, remote->rank));
+    if (!same_life(link.directory, remote->directory)) return fail(error_of(ErrorCode::stale, remote->rank));
     auto gate = gate_for(call, link);
     if (!gate) return fail(gate.error());
     parts.gate = *gate;
@@ -117,7 +115,7 @@ Result<Transfer> DataDist::State::move(const Call& call) {
     if (call.options.sequence != k_no_sequence) {
       parts.mark = MarkKey{.sequence = call.options.sequence,
                            .rank = remote->rank,
-                           .incarnation = remote->incarnation,
+                           .incarnation = remote->directory.incarnation,
                            .remote_version = remote->version,
                            .local_version = call.local.version,
                            .verb = call.verb,
@@ -159,7 +157,7 @@ Error DataDist::State::refused(const GateThere& gate, std::uint64_t word) const 
     case gate::Answer::over:
       break;
   }
-  if (rank != runtime.rank() && said_by(rank).says == LinkSays::unlinked) return error_of(ErrorCode::not_linked, rank);
+  if (rank != own_rank && said_by(rank).says == LinkSays::unlinked) return error_of(ErrorCode::not_linked, rank);
   return error_of(gate.lease ? ErrorCode::lease_ended : ErrorCode::cache_stale, rank);
 }
 

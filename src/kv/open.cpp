@@ -2,6 +2,7 @@
 //
 // How a DataDist begins and ends.
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "movement.hpp"
@@ -41,7 +42,7 @@ Result<void> DataDist::State::open() {
   if (!dump) return fail(dump.error());
   for (const OwnRegion& own : dump->own) {
     if (own.tag == k_directory_tag && own.state == RegionState::open) {
-      return fail(error_of(ErrorCode::busy, runtime.rank()));
+      return fail(error_of(ErrorCode::busy, own_rank));
     }
   }
   const DirectoryCounts counts{.ranks = runtime.world_size(),
@@ -55,12 +56,29 @@ Result<void> DataDist::State::open() {
   if (!allocated) return fail(allocated.error());
   region = *allocated;
   const Bytes header = encode(counts);
-  if (const auto written = runtime.copy_in(region, 0, header.data(), header.size()); !written) return written;
-  keeper = std::thread([self = shared_from_this()] { self->keep(); });
-  return {};
+  Result<void> begun = runtime.copy_in(region, 0, header.data(), header.size());
+  if (begun) begun = start_keeper();
+  // Nobody has been told of it.
+  if (!begun) static_cast<void>(runtime.deregister(region, options.default_timeout));
+  return begun;
+}
+
+Result<void> DataDist::State::start_keeper() {
+  try {
+    keeper = std::thread([home = shared_from_this()] { home->keep(); });
+    return {};
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::limit_reached, {.stage = Stage::kv, .os_error = error.code().value()});
+  }
+}
+
+bool DataDist::State::at_rest() const {
+  const bool moving = std::any_of(links.begin(), links.end(), [](const auto& at) { return at.second.moving > 0; });
+  return moves.empty() && !moving && errands == 0;
 }
 
 Result<void> DataDist::State::close(Timeout timeout) {
+  if (closed.load()) return close_result;  // there may be no runtime any more
   if (const auto alive_here = runtime.check_access(region.data, sizeof(std::uint64_t), Rights::read);
       !alive_here && alive_here.error().code == ErrorCode::forked) {
     return alive_here;
@@ -70,6 +88,7 @@ Result<void> DataDist::State::close(Timeout timeout) {
   if (const auto waited = may_block(); !waited && waited.error().code == ErrorCode::would_deadlock) return waited;
   const std::lock_guard turn(closing_up);
   if (closed.load()) return close_result;
+  passes.shut();
   std::vector<Link> all;
   {
     const std::lock_guard lock(mutex);
@@ -80,42 +99,60 @@ Result<void> DataDist::State::close(Timeout timeout) {
       all.push_back(link);
     }
   }
-  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, runtime.rank()));
+  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
   for (const Link& link : all) {
-    if (link.open && alive(link.rank, link.incarnation, link.directory)) tell(link, LinkSays::unlinked);
+    if (link.open && alive(link.directory)) tell(link, LinkSays::unlinked);
   }
   const auto empty = [&] {
     look_at_leases();
     {
       const std::lock_guard lock(mutex);
-      const bool moving = std::any_of(links.begin(), links.end(), [](const auto& at) { return at.second.moving > 0; });
-      if (!moves.empty() || moving || leases.size() > 0 || errands > 0 || !retries.empty()) return false;
+      if (!at_rest() || leases.size() > 0 || !retries.empty()) return false;
     }
-    return std::none_of(all.begin(), all.end(), [&](const Link& link) {
-      return gates_in_use(link) && alive(link.rank, link.incarnation, link.directory);
-    });
+    return std::none_of(all.begin(), all.end(),
+                        [&](const Link& link) { return gates_in_use(link) && alive(link.directory); });
   };
-  Result<void> result = await(*deadline, empty);
+  Result<void> result = watch(*deadline, stopping, empty);
   // A runtime that has stopped has ended everything already.
   if (!result && result.error().code == ErrorCode::stopped) result = {};
   stopping.store(true);
   ring_there(own(directory.bell()));
   if (keeper.joinable()) keeper.join();
-  for (const Region& at : {region, fetched}) {
-    if (at.data == nullptr) continue;
-    const auto gone = runtime.deregister(at, std::max<Timeout>(left(*deadline), std::chrono::milliseconds(100)));
-    if (!gone && gone.error().code != ErrorCode::stopped && result) result = gone;
-  }
+  if (const auto left_open = take_down(*deadline); !left_open && result) result = left_open;
   close_result = result;
   closed.store(true);
   return result;
 }
 
+/// Memory that another thread, or an end that comes later, may still look at stays with the runtime.
+Result<void> DataDist::State::take_down(Instant deadline) {
+  // Who waits for anything looks up several times in this.
+  constexpr std::chrono::milliseconds k_way_out{200};
+  const bool alone = passes.wait_until(std::max(deadline, now() + k_way_out));
+  bool at_rest_now = false;
+  {
+    const std::lock_guard lock(mutex);
+    at_rest_now = at_rest();
+  }
+  if (!alone || !at_rest_now) return fail(error_of(ErrorCode::deadline_exceeded, own_rank));
+  Result<void> result;
+  for (const Region& at : {region, fetched}) {
+    if (at.data == nullptr) continue;
+    const auto gone = runtime.deregister(at, std::max<Timeout>(left(deadline), std::chrono::milliseconds(100)));
+    if (!gone && gone.error().code != ErrorCode::stopped && result) result = gone;
+  }
+  return result;
+}
+
 /// The program lets go of it without close(), or that could not be waited for.
 void DataDist::State::let_go() {
-  closing.store(true);
+  passes.shut();
+  {
+    const std::lock_guard lock(mutex);
+    closing.store(true);
+  }
   stopping.store(true);
-  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, runtime.rank()));
+  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
   if (keeper.joinable()) keeper.detach();  // it holds this, and ends by itself
 }
 

@@ -24,9 +24,11 @@ struct Hop {
 
 DataDist::State::State(Runtime& at, const DataDistOptions& given) noexcept
     : runtime(at),
+      own_rank(at.rank()),
       options(given),
       role_now(given.role),
-      leases(std::size_t{given.leases_max} * given.links_max),
+      versions(static_cast<std::uint64_t>(now().time_since_epoch().count())),
+      leases({.slots = std::size_t{given.leases_max} * given.links_max, .after = versions}),
       arrivals_taken(given.arrivals_max, false),
       marks(given.sequences_max) {}
 
@@ -34,12 +36,14 @@ DataDist::State::~State() = default;
 
 Instant DataDist::State::now() { return std::chrono::steady_clock::now(); }
 
-Result<void> DataDist::State::admitted() const {
+Result<Passes::Pass> DataDist::State::enter() {
+  auto pass = passes.enter();
+  if (!pass) return fail(error_of(ErrorCode::stopped, own_rank));  // there may be no runtime any more
   if (const auto access = runtime.check_access(region.data, sizeof(std::uint64_t), Rights::read); !access) {
-    if (access.error().code == ErrorCode::forked || access.error().code == ErrorCode::stopped) return access;
+    const ErrorCode code = access.error().code;
+    if (code == ErrorCode::forked || code == ErrorCode::stopped) return fail(access.error());
   }
-  if (closing.load()) return fail(error_of(ErrorCode::stopped, runtime.rank()));
-  return {};
+  return std::move(*pass);
 }
 
 Error DataDist::State::error_of(ErrorCode code, Rank rank) const noexcept {
@@ -77,7 +81,7 @@ Result<DataDist::State::Turn> DataDist::State::take_turn(bool& taken, Instant de
 }
 
 RemoteAddress DataDist::State::own(std::uint64_t offset) const noexcept {
-  return {.rank = runtime.rank(),
+  return {.rank = own_rank,
           .address = region.address() + offset,
           .region = region.key,
           .incarnation = runtime.incarnation()};
@@ -94,7 +98,7 @@ Result<void> DataDist::State::may_block() const {
 }
 
 Result<void> DataDist::State::doze(std::uint64_t seen, Instant until) {
-  if (now() >= until) return fail(error_of(ErrorCode::deadline_exceeded, runtime.rank()));
+  if (now() >= until) return fail(error_of(ErrorCode::deadline_exceeded, own_rank));
   const Timeout nap = std::min<Timeout>(left(until), k_nap);
   const auto woken = runtime.wait_signal(region.data + directory.bell(), Compare::not_equal, seen, nap);
   if (woken || woken.error().code == ErrorCode::deadline_exceeded) return {};
@@ -149,13 +153,13 @@ void DataDist::State::ring_there(const RemoteAddress& at) {
   if (!post()) retry(post);
 }
 
-bool DataDist::State::alive(Rank rank, std::uint64_t incarnation, const RemoteAddress& at) const {
-  if (rank == runtime.rank()) return incarnation == runtime.incarnation();
+bool DataDist::State::alive(const RemoteAddress& at) const {
+  if (at.rank == own_rank) return same_life(at, own(0));
   return runtime.check_access(at, sizeof(std::uint64_t), Rights::read).has_value();
 }
 
 bool DataDist::State::life_over(Rank rank, std::uint64_t incarnation) const {
-  if (rank == runtime.rank()) return false;
+  if (rank == own_rank) return false;
   const std::vector<LinkInfo> rows = runtime.links();
   return std::none_of(rows.begin(), rows.end(),
                       [&](const LinkInfo& row) { return row.rank == rank && row.incarnation == incarnation; });

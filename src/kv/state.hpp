@@ -22,6 +22,7 @@
 #include "directory.hpp"
 #include "lease_book.hpp"
 #include "marks.hpp"
+#include "passes.hpp"
 
 namespace hixl::kv {
 
@@ -38,10 +39,14 @@ struct LocalCache {
   bool closing = false;
 };
 
+/// Whether the ticket was given in the life of that directory.
+[[nodiscard]] inline bool is_from(const LeaseTicket& ticket, const RemoteAddress& directory) noexcept {
+  return ticket.incarnation == directory.incarnation && ticket.directory == directory.region;
+}
+
 struct Link {
   Rank rank = k_no_rank;
   std::uint32_t index = 0;  // ours: which gates are theirs
-  std::uint64_t incarnation = 0;
   RemoteAddress directory{};
   Directory there{};
   std::uint32_t index_there = 0;
@@ -67,14 +72,21 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
 
   // ---- state.cpp: any thread ----
   [[nodiscard]] static Instant now();
-  /// FORKED, STOPPED.
-  [[nodiscard]] Result<void> admitted() const;
+  /// Every call of the program holds a pass as long as it may touch the runtime or the directory. STOPPED, FORKED.
+  [[nodiscard]] Result<Passes::Pass> enter();
+  template <class Work>
+  [[nodiscard]] auto inside(Work&& work) -> decltype(work());
   [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
   [[nodiscard]] static Timeout left(Instant deadline);
-  /// Waits until `over` is true; asked again whenever something has changed. DEADLINE_EXCEEDED, WOULD_DEADLOCK,
-  /// STOPPED.
+  /// Waits until `over` is true; asked again whenever something has changed. DEADLINE_EXCEEDED, WOULD_DEADLOCK; STOPPED
+  /// when close() has begun.
   template <class Over>
-  [[nodiscard]] Result<void> await(Instant deadline, Over&& over);
+  [[nodiscard]] Result<void> await(Instant deadline, Over&& over) {
+    return watch(deadline, closing, std::forward<Over>(over));
+  }
+  /// For what close() itself waits for: `given_up` says when it does so no longer.
+  template <class Over>
+  [[nodiscard]] Result<void> watch(Instant deadline, const std::atomic<bool>& given_up, Over&& over);
   /// WOULD_DEADLOCK on the loop thread.
   [[nodiscard]] Result<void> may_block() const;
   [[nodiscard]] Result<void> doze(std::uint64_t seen, Instant until);
@@ -105,9 +117,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   void ring_there(const RemoteAddress& bell);
   [[nodiscard]] std::atomic_ref<std::uint64_t> word(std::uint64_t offset) const noexcept;
   [[nodiscard]] RemoteAddress own(std::uint64_t offset) const noexcept;
-  /// Our session with that life of the rank stands. Where it does not, what that rank had under way here is over: the
-  /// runtime has fenced it.
-  [[nodiscard]] bool alive(Rank rank, std::uint64_t incarnation, const RemoteAddress& directory) const;
+  /// That directory is there, and our session with its rank stands. Where it does not, what that rank had under way
+  /// here is over: the runtime has fenced it.
+  [[nodiscard]] bool alive(const RemoteAddress& directory) const;
   /// It is known that this life has ended. Asks the loop.
   [[nodiscard]] bool life_over(Rank rank, std::uint64_t incarnation) const;
   [[nodiscard]] Error error_of(ErrorCode code, Rank rank) const noexcept;
@@ -121,7 +133,11 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   // ---- open.cpp, close.cpp ----
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> close(Timeout timeout);
+  [[nodiscard]] Result<void> start_keeper();
+  [[nodiscard]] Result<void> take_down(Instant deadline);
   void let_go();
+  /// Nothing of ours is under way any more that would come back here.
+  [[nodiscard]] bool at_rest() const;  // locked by the caller
 
   // ---- caches.cpp ----
   [[nodiscard]] Result<CacheId> register_cache(const CacheDesc& desc, std::span<const TensorPlace> tensors,
@@ -144,11 +160,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   /// Tells them of regions; those whose life is over meanwhile are left out.
   [[nodiscard]] Result<void> publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline);
   /// Of that life, in place and open for our caches.
-  [[nodiscard]] Result<std::uint32_t> prepare_link(Rank rank, std::uint64_t incarnation,
-                                                   const RemoteAddress& directory);
-  [[nodiscard]] Result<void> complete_link(Rank rank, std::uint64_t incarnation, std::uint32_t index_there,
-                                           Instant deadline);
-  [[nodiscard]] RemoteAddress links_directory(Rank rank) const;
+  [[nodiscard]] Result<Link> prepare_link(const RemoteAddress& directory);
+  void begin_gates_anew(const Link& link);  // locked by the caller
+  [[nodiscard]] Result<void> complete_link(const RemoteAddress& directory, std::uint32_t index_there, Instant deadline);
   [[nodiscard]] bool gates_in_use(const Link& link) const noexcept;
   void close_gates(const Link& link);
   void end_leases_of(std::uint32_t link, LeaseEnd why);  // locked by the caller
@@ -193,6 +207,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   void tell_ended(LeaseEntry&& entry);
 
   Runtime& runtime;
+  const Rank own_rank;  // the runtime's, which may be gone after close()
   const DataDistOptions options;
   Region region{};
   Directory directory{};
@@ -200,7 +215,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   mutable std::mutex mutex;  // all below
   Role role_now;
   std::map<std::uint32_t, std::shared_ptr<LocalCache>> caches;  // by slot
-  std::uint64_t versions = 0;
+  std::uint64_t versions;  // rising from the clock, so that no other DataDist of this process gives the same ones
   std::map<Rank, Link> links;
   mutable LeaseBook leases;
   std::uint32_t gate_generations = 0;
@@ -211,7 +226,8 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   std::uint32_t errands = 0;  // operations of ours whose ends come back to us
   Result<void> close_result{};
 
-  std::atomic<bool> closing{false};   // nothing new begins
+  Passes passes;
+  std::atomic<bool> closing{false};   // nothing new begins; set under `mutex`
   std::atomic<bool> closed{false};    // close() has answered
   std::atomic<bool> stopping{false};  // the keeper ends
   std::atomic<bool> idle{false};      // the keeper sleeps long
@@ -223,13 +239,24 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   std::thread keeper;
 };
 
+template <class Work>
+auto DataDist::State::inside(Work&& work) -> decltype(work()) {
+  const auto pass = enter();
+  if (!pass) return fail(pass.error());
+  return work();
+}
+
 template <class Over>
-Result<void> DataDist::State::await(Instant deadline, Over&& over) {
+Result<void> DataDist::State::watch(Instant deadline, const std::atomic<bool>& given_up, Over&& over) {
   waiters.fetch_add(1);
   Result<void> result;
   for (;;) {
     const std::uint64_t seen = bell();
     if (over()) break;
+    if (given_up.load()) {
+      result = fail(error_of(ErrorCode::stopped, own_rank));
+      break;
+    }
     if (result = doze(seen, deadline); result) continue;
     if (result.error().code == ErrorCode::deadline_exceeded && over()) result = {};
     break;

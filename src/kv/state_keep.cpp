@@ -60,33 +60,29 @@ void DataDist::State::keep() {
     break;  // the runtime has stopped
   }
   if (stopping.load()) return;
-  std::vector<std::shared_ptr<Transfer::State>> open;
+  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
+  std::vector<std::function<bool()>> last;
   {
     const std::lock_guard lock(mutex);
-    open.assign(moves.begin(), moves.end());
+    last.swap(retries);
   }
-  for (const auto& transfer : open) transfer->end_early(error_of(ErrorCode::stopped, runtime.rank()));
+  for (auto& work : last) static_cast<void>(work());  // hears that it is too late
 }
 
 void DataDist::State::look_at_leases() {
-  struct Holder {
-    Rank rank;
-    std::uint64_t incarnation;
-    RemoteAddress directory;
-  };
-  std::map<std::uint32_t, Holder> holders;  // by link
+  std::map<std::uint32_t, RemoteAddress> holders;  // by link
   {
     const std::lock_guard lock(mutex);
     if (leases.size() == 0) return;
-    leases.each([&](const LeaseEntry& entry) { holders.try_emplace(entry.link, Holder{k_no_rank, 0, {}}); });
+    leases.each([&](const LeaseEntry& entry) { holders.try_emplace(entry.link); });
     for (const auto& [rank, link] : links) {
       if (const auto holder = holders.find(link.index); holder != holders.end()) {
-        holder->second = {rank, link.incarnation, link.directory};
+        holder->second = link.directory;
       }
     }
   }
   std::map<std::uint32_t, bool> lives;
-  for (const auto& [link, holder] : holders) lives[link] = alive(holder.rank, holder.incarnation, holder.directory);
+  for (const auto& [link, holder] : holders) lives[link] = alive(holder);
   std::vector<LeaseEntry> ended;
   {
     const std::lock_guard lock(mutex);

@@ -47,7 +47,6 @@ void DataDist::State::cancel_moves(Rank rank, const Error& why) {
 }
 
 Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   const auto deadline = deadline_of(timeout);
   if (!deadline) return fail(deadline.error());
   if (const auto waited = may_block(); !waited) return waited;
@@ -64,7 +63,7 @@ Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
     copy = link;
   }
   std::shared_ptr<const std::atomic<bool>> told;
-  if (alive(rank, copy.incarnation, copy.directory)) told = tell(copy, LinkSays::unlinked);
+  if (alive(copy.directory)) told = tell(copy, LinkSays::unlinked);
   const auto unmoved = [&] {
     const std::lock_guard lock(mutex);
     return links.at(rank).moving == 0;
@@ -84,7 +83,7 @@ Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
       if (leased) return false;
     }
     const bool heard = !told || told->load();
-    return (heard && !gates_in_use(copy)) || !alive(rank, copy.incarnation, copy.directory);
+    return (heard && !gates_in_use(copy)) || !alive(copy.directory);
   };
   if (const auto left_by_all = await(*deadline, empty); !left_by_all) return left_by_all;
   const std::lock_guard lock(mutex);
@@ -93,7 +92,6 @@ Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
 }
 
 Result<void> DataDist::State::switch_role(Role role, Timeout timeout) {
-  if (const auto allowed = admitted(); !allowed) return allowed;
   if (role < Role::prefill || role > Role::both) {
     return fail(ErrorCode::invalid_argument, {.stage = Stage::kv, .length = static_cast<std::uint64_t>(role)});
   }
@@ -135,8 +133,7 @@ Result<void> DataDist::State::switch_role(Role role, Timeout timeout) {
         }
       }
     }
-    return std::none_of(in_use.begin(), in_use.end(),
-                        [&](const Link& link) { return alive(link.rank, link.incarnation, link.directory); });
+    return std::none_of(in_use.begin(), in_use.end(), [&](const Link& link) { return alive(link.directory); });
   };
   return await(*deadline, over);
 }

@@ -42,10 +42,10 @@ TEST_CASE("what is encoded is decoded") {
                                            {.address = ~std::uint64_t{0}, .region = {.id = 4, .generation = 5}}};
   CHECK(decode_tensors(encode(tensors)) == tensors);
   for (const LinkSays says : {LinkSays::nothing, LinkSays::linked, LinkSays::unlinked}) {
-    const LinkWord word = unpack_link_word(pack({.says = says, .link = 4'095, .incarnation = 0xabcd'1234'5678}));
+    const LinkWord word = unpack_link_word(pack({.says = says, .link = 4'095, .life = 0xabcd'1234'5678}));
     CHECK(word.says == says);
     CHECK(word.link == 4'095);
-    CHECK(word.incarnation == 0xabcd'1234'5678);
+    CHECK(word.life == 0xabcd'1234'5678);
   }
   CHECK(unpack_link_word(~std::uint64_t{0}).says == LinkSays::nothing);
 }

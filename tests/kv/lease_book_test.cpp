@@ -13,7 +13,7 @@ using namespace hixl::kv;
 namespace {
 
 struct Office {
-  explicit Office(std::uint32_t slots = 8) : book(slots) {}
+  explicit Office(std::uint32_t slots = 8) : book({.slots = slots, .after = 0}) {}
   LeaseId open(std::uint32_t gate, int ms) {
     LeaseEntry entry;
     entry.gate = gate;
@@ -21,7 +21,7 @@ struct Office {
     entry.blocks = {gate, gate + 100};
     LeaseEntry* const opened = book.open(std::move(entry));
     if (opened == nullptr) return {};
-    words[gate] = gate::opened(opened->id.generation, gate::k_allowed_mask);
+    words[gate] = gate::opened(static_cast<std::uint32_t>(opened->id.generation), gate::k_allowed_mask);
     return opened->id;
   }
   static Instant at(int ms) { return Instant{} + std::chrono::milliseconds(ms); }

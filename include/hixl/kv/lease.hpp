@@ -37,7 +37,7 @@ enum class LeaseEnd : std::uint8_t {
 
 struct LeaseId {
   std::uint32_t slot = 0;
-  std::uint32_t generation = 0;  ///< 0: names nothing
+  std::uint64_t generation = 0;  ///< 0: names nothing; never the same again on this rank, and rising
   friend bool operator==(const LeaseId&, const LeaseId&) = default;
 };
 
@@ -61,11 +61,12 @@ struct LeaseOptions {
 };
 
 /// What the holder shows with its transfers. Plain bytes, to be sent to the holder by whatever the program speaks with
-/// it. Means something only to that rank, in the owner's present life.
+/// it. Means something only to that rank, as long as the owner's DataDist lives.
 struct LeaseTicket {
   Rank owner = k_no_rank;
   Rank holder = k_no_rank;
   std::uint64_t incarnation = 0;  ///< the owner's life
+  RegionKey directory{};          ///< and which DataDist of it
   CacheKey key{};
   std::uint64_t version = 0;  ///< of the cache
   LeaseId lease{};
