@@ -16,6 +16,7 @@ LeaseEntry* LeaseBook::open(LeaseEntry&& entry) {
   place->id = {.slot = static_cast<std::uint32_t>(place - entries_.begin()), .generation = ++generations_};
   place->state = LeaseState::open;
   place->end = LeaseEnd::none;
+  place->since = looks_;
   open_ += 1;
   return &*place;
 }

@@ -31,17 +31,24 @@ struct LeaseEntry {
   Instant deadline{};
   std::vector<std::uint32_t> blocks;
   LeaseHook hook{};
+  std::uint64_t since = 0;  // the look that was under way when it came to this state
+};
+
+/// One look at all leases.
+struct LeaseLook {
+  Instant at{};
+  std::uint64_t number = 0;
 };
 
 /// What can be seen of the holder of a lease.
 struct HolderLook {
   std::uint64_t gate = 0;  ///< the word
   bool released = false;
-  bool alive = true;
+  bool alive = true;  ///< asked for after begin_look()
 };
 
 struct LeaseBookOptions {
-  std::size_t slots = 0;
+  std::size_t slots = 0;    ///< open ones, and those that are remembered
   std::uint64_t after = 0;  ///< numbers of leases are above this one
 };
 
@@ -64,27 +71,32 @@ class LeaseBook {
     if (entry.state != LeaseState::open) return;
     entry.state = LeaseState::ending;
     entry.end = why;
+    entry.since = looks_;
     close(entry);
   }
-  /// One look at all: those whose time is over, whose holder is done or dead, begin to end; those in which nobody is
-  /// any more have ended, are taken out and given back. `look`: HolderLook of an entry. `close`: shuts its gate; the
-  /// look after it decides.
+  /// Before it is asked which holders live. A death counts for what stood in that state before: of a lease that is
+  /// younger, the holder may have come again; and in a gate that was not shut yet, too.
+  [[nodiscard]] LeaseLook begin_look(Instant now) noexcept { return {.at = now, .number = ++looks_}; }
+  /// Those whose time is over, whose holder is done or dead, begin to end; those in which nobody is any more have
+  /// ended, are taken out and given back. `look`: HolderLook of an entry. `close`: shuts its gate; the look after it
+  /// decides.
   template <class Look, class Close>
-  [[nodiscard]] std::vector<LeaseEntry> step(Instant now, Look&& look, Close&& close) {
+  [[nodiscard]] std::vector<LeaseEntry> step(const LeaseLook& now, Look&& look, Close&& close) {
     std::vector<LeaseEntry> ended;
     for (LeaseEntry& entry : entries_) {
       if (entry.state == LeaseState::ended) continue;
       HolderLook seen = look(entry);
-      if (!seen.alive) {
+      const auto died = [&] { return !seen.alive && now.number > entry.since; };
+      if (died()) {
         begin_end(entry, LeaseEnd::peer_lost, close);
       } else if (seen.released) {
         begin_end(entry, LeaseEnd::released, close);
-      } else if (now >= entry.deadline) {
+      } else if (now.at >= entry.deadline) {
         begin_end(entry, LeaseEnd::expired, close);
       }
       if (entry.state != LeaseState::ending) continue;
       seen = look(entry);
-      if (seen.alive && gate::in_use(seen.gate)) continue;
+      if (gate::in_use(seen.gate) && !died()) continue;
       entry.state = LeaseState::ended;
       ended.push_back(entry);
       if (!entry.arrival) entry = {};
@@ -106,6 +118,7 @@ class LeaseBook {
   std::size_t slots_;
   std::uint32_t open_ = 0;
   std::uint64_t generations_;
+  std::uint64_t looks_ = 0;
   std::vector<LeaseEntry> entries_;
 };
 

@@ -28,7 +28,7 @@ DataDist::State::State(Runtime& at, const DataDistOptions& given) noexcept
       options(given),
       role_now(given.role),
       versions(static_cast<std::uint64_t>(now().time_since_epoch().count())),
-      leases({.slots = std::size_t{given.leases_max} * given.links_max, .after = versions}),
+      leases({.slots = std::size_t{given.leases_max} * given.links_max + given.arrivals_max, .after = versions}),
       arrivals_taken(given.arrivals_max, false),
       marks(given.sequences_max) {}
 

@@ -71,9 +71,11 @@ void DataDist::State::keep() {
 
 void DataDist::State::look_at_leases() {
   std::map<std::uint32_t, RemoteAddress> holders;  // by link
+  LeaseLook look;
   {
     const std::lock_guard lock(mutex);
     if (leases.size() == 0) return;
+    look = leases.begin_look(now());
     leases.each([&](const LeaseEntry& entry) { holders.try_emplace(entry.link); });
     for (const auto& [rank, link] : links) {
       if (const auto holder = holders.find(link.index); holder != holders.end()) {
@@ -87,7 +89,7 @@ void DataDist::State::look_at_leases() {
   {
     const std::lock_guard lock(mutex);
     ended = leases.step(
-        now(),
+        look,
         [&](const LeaseEntry& entry) {
           const auto life = lives.find(entry.link);  // a new lease: the next look tells
           return HolderLook{.gate = word(lease_gate(entry)).load(),

@@ -207,6 +207,26 @@ TEST_CASE("the end of a cache, a link or the holder ends its leases") {
   if (fourth) CHECK(ends.next().end == LeaseEnd::peer_lost);
 }
 
+TEST_CASE("leases whose layers are remembered take no room from others") {
+  Ends ends;
+  DataDistOptions few;
+  few.links_max = 1;
+  few.leases_max = 1;
+  few.arrivals_max = 1;
+  Couple couple({}, paged(), few);
+  LeaseOptions push = exported(ends);
+  push.access = Access::push;
+  push.layer_arrivals = true;
+  const auto first = couple.world[0].grant(couple.from, push);
+  require_ok(first);
+  require_ok(couple.world[0].end_lease(first->id));
+  CHECK(ends.next().end == LeaseEnd::taken_back);
+  const auto second = couple.world[0].grant(couple.from, exported(ends));
+  require_ok(second);
+  CHECK(code_of(couple.world[0].layer_arrived(first->id, 0)) == ErrorCode::lease_ended);
+  CHECK(code_of(couple.world[0].grant(couple.from, exported(ends))) == ErrorCode::limit_reached);
+}
+
 TEST_CASE("leases: whose, of what, how many, and what is asked of one that is none") {
   Ends ends;
   DataDistOptions few;
