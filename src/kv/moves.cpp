@@ -13,8 +13,6 @@ namespace {
 
 /// Of the messages by which a gate is left.
 constexpr std::chrono::seconds k_leave_time{5};
-/// So long they are tried again while the rank lives and no session stands: a new one takes a second or so.
-constexpr std::chrono::seconds k_return_time{3};
 
 bool may(Role role, Role needed) { return (static_cast<std::uint8_t>(role) & static_cast<std::uint8_t>(needed)) != 0; }
 
@@ -167,10 +165,6 @@ struct Leaving {
   std::shared_ptr<DataDist::State> home;
   GateThere gate;
   bool release = false;
-  Instant until{};
-  [[nodiscard]] bool in_vain() const {
-    return DataDist::State::now() >= until || home->life_over(gate.at.rank, gate.at.incarnation);
-  }
 };
 
 bool post_leave(std::unique_ptr<Leaving>& leaving);
@@ -178,12 +172,9 @@ bool post_leave(std::unique_ptr<Leaving>& leaving);
 void on_left(void* context, const Completion& completion) {
   std::unique_ptr<Leaving> leaving(static_cast<Leaving*>(context));
   DataDist::State& home = *leaving->home;
-  if (!completion.result && !final(completion.result.error()) && !leaving->in_vain()) {
-    // Not executed, and never will be: again.
-    home.retry([again = std::make_shared<std::unique_ptr<Leaving>>(std::move(leaving))] { return post_leave(*again); });
-    return;
-  }
   const GateThere& gate = leaving->gate;
+  // Not executed, and never will be: again, when that rank can be reached.
+  if (!completion.result && !final(completion.result.error())) home.leave_later(gate, leaving->release);
   if (completion.result) {
     if (leaving->release) {
       home.give_back(gate);
@@ -203,8 +194,8 @@ bool post_leave(std::unique_ptr<Leaving>& leaving) {
     static_cast<void>(leaving.release());
     return true;
   }
-  const bool again = posted.error().code == ErrorCode::busy || !leaving->in_vain();
-  if (!final(posted.error()) && again) return false;
+  if (posted.error().code == ErrorCode::busy) return false;
+  if (!final(posted.error())) leaving->home->leave_later(leaving->gate, leaving->release);
   leaving->home->left_gate(leaving->gate.at.rank);
   leaving.reset();
   return true;
@@ -213,9 +204,39 @@ bool post_leave(std::unique_ptr<Leaving>& leaving) {
 }  // namespace
 
 void DataDist::State::leave(const GateThere& gate, bool release) {
-  auto leaving = std::make_shared<std::unique_ptr<Leaving>>(std::make_unique<Leaving>(
-      Leaving{.home = shared_from_this(), .gate = gate, .release = release, .until = now() + k_return_time}));
+  auto leaving = std::make_shared<std::unique_ptr<Leaving>>(
+      std::make_unique<Leaving>(Leaving{.home = shared_from_this(), .gate = gate, .release = release}));
   if (!post_leave(*leaving)) retry([leaving] { return post_leave(*leaving); });
+}
+
+void DataDist::State::leave_later(const GateThere& gate, bool release) {
+  const std::lock_guard lock(mutex);
+  returns.push_back({.gate = gate, .release = release});
+}
+
+/// As long as that life of the rank is not over its gate counts us, whatever becomes of sessions.
+void DataDist::State::return_to_gates() {
+  std::vector<Return> all;
+  {
+    const std::lock_guard lock(mutex);
+    all.swap(returns);
+  }
+  if (all.empty()) return;
+  const std::vector<LinkInfo> rows = runtime.links();
+  for (const Return& back : all) {
+    const RemoteAddress& at = back.gate.at;
+    if (alive(at)) {
+      {
+        const std::lock_guard lock(mutex);
+        links.at(at.rank).moving += 1;
+      }
+      leave(back.gate, back.release);
+    } else if (std::any_of(rows.begin(), rows.end(), [&](const LinkInfo& row) {
+                 return row.rank == at.rank && row.incarnation == at.incarnation;
+               })) {
+      leave_later(back.gate, back.release);
+    }
+  }
 }
 
 void DataDist::State::left_gate(Rank rank) {

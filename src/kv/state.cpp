@@ -158,11 +158,4 @@ bool DataDist::State::alive(const RemoteAddress& at) const {
   return runtime.check_access(at, sizeof(std::uint64_t), Rights::read).has_value();
 }
 
-bool DataDist::State::life_over(Rank rank, std::uint64_t incarnation) const {
-  if (rank == own_rank) return false;
-  const std::vector<LinkInfo> rows = runtime.links();
-  return std::none_of(rows.begin(), rows.end(),
-                      [&](const LinkInfo& row) { return row.rank == rank && row.incarnation == incarnation; });
-}
-
 }  // namespace hixl::kv

@@ -120,8 +120,6 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   /// That directory is there, and our session with its rank stands. Where it does not, what that rank had under way
   /// here is over: the runtime has fenced it.
   [[nodiscard]] bool alive(const RemoteAddress& directory) const;
-  /// It is known that this life has ended. Asks the loop.
-  [[nodiscard]] bool life_over(Rank rank, std::uint64_t incarnation) const;
   [[nodiscard]] Error error_of(ErrorCode code, Rank rank) const noexcept;
 
   // ---- state_keep.cpp ----
@@ -190,6 +188,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   /// Takes our user away from the gate, in the background; link(rank).moving counts until then.
   void leave(const GateThere& gate, bool release);
   void left_gate(Rank rank);
+  /// When our session with that rank stands again; the keeper looks for it.
+  void leave_later(const GateThere& gate, bool release);
+  void return_to_gates();
   void give_back(const GateThere& gate);
   /// Out of the open ones; gives what keeps it alive.
   [[nodiscard]] std::shared_ptr<Transfer::State> take_out(Transfer::State* transfer);
@@ -223,7 +224,12 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   Marks marks;
   std::unordered_set<std::shared_ptr<Transfer::State>> moves;
   std::vector<std::function<bool()>> retries;
-  std::uint32_t errands = 0;  // operations of ours whose ends come back to us
+  struct Return {
+    GateThere gate;
+    bool release = false;
+  };
+  std::vector<Return> returns;  // gates that could not be left, at ranks that could not be reached
+  std::uint32_t errands = 0;    // operations of ours whose ends come back to us
   Result<void> close_result{};
 
   Passes passes;

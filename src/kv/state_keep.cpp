@@ -31,6 +31,7 @@ void DataDist::State::keep() {
     const std::uint64_t seen = bell();
     idle.store(true);  // before all looks: what comes later rings
     look_at_leases();
+    return_to_gates();
     std::vector<std::function<bool()>> again;
     std::vector<std::shared_ptr<Transfer::State>> open;
     {
@@ -49,7 +50,7 @@ void DataDist::State::keep() {
       const std::lock_guard lock(mutex);
       const bool moving =
           std::any_of(links.begin(), links.end(), [](const auto& row) { return row.second.moving > 0; });
-      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving) nap = k_look;
+      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving || !returns.empty()) nap = k_look;
       if (const auto due = leases.due()) nap = std::clamp<Timeout>(*due - at, Timeout{}, nap);
       if (!retries.empty() || starved) nap = k_retry;
     }

@@ -5,6 +5,7 @@
 //   begin pull|push HEX   with the ticket of those bytes: layer by layer, the first of them; "inside" when that is done
 //   go                    the other layers; the name of what the transfer has ended with
 //   try HEX               a whole pull with that ticket; the name of what it has ended with
+//   free                  takes its own cache back, in which rank 0 may be; the name of what that has ended with
 //   quit                  closes and ends with 0
 #include <sys/prctl.h>
 
@@ -46,12 +47,13 @@ void say(std::string_view line) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   RuntimeOptions options;
   options.rank = 1;
   options.world_size = 2;
   options.store = argv[1];
   if (std::strcmp(argv[2], "tcp") == 0) options.links = {LinkKind::tcp};
+  options.lease = std::chrono::milliseconds(std::atoi(argv[3]));
   auto runtime = value_of(Runtime::create(options));
   auto dist = value_of(DataDist::open(*runtime));
   const CacheDesc desc = kv::test::process_cache();
@@ -86,6 +88,9 @@ int main(int argc, char** argv) {
     } else if (verb == "go") {
       for (std::uint32_t layer = 1; layer < desc.layout.layers; ++layer) static_cast<void>(open.ready(layer));
       const auto result = open.wait();
+      say(name(result ? ErrorCode::ok : result.error().code));
+    } else if (verb == "free") {
+      const auto result = dist->unregister_cache(cache, std::chrono::seconds(20));
       say(name(result ? ErrorCode::ok : result.error().code));
     } else if (verb == "try") {
       words >> how;

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "../api/world.hpp"
 #include "../process/child.hpp"
+#include "../process/proc.hpp"
 #include "../process/settings.hpp"
 #include "kv_shape.hpp"
 
@@ -53,13 +55,16 @@ struct Ends {
 /// Rank 0, in this process, whose cache the other one uses.
 class Owner {
  public:
-  explicit Owner(std::string links) : links_(std::move(links)) {
+  /// `lease` 0: the usual one.
+  explicit Owner(std::string links, std::chrono::milliseconds lease = {}) : links_(std::move(links)), lease_(lease) {
     auto store = Store::create("tcp://127.0.0.1:0");
     require_ok(store);
     store_ = std::move(*store);
     std::vector<LinkKind> kinds;
     if (links_ == "tcp") kinds = {LinkKind::tcp};
-    auto runtime = Runtime::create(options_for(0, 2, store_->url(), kinds));
+    RuntimeOptions options = options_for(0, 2, store_->url(), kinds);
+    options.lease = lease_;
+    auto runtime = Runtime::create(options);
     require_ok(runtime);
     runtime_ = std::move(*runtime);
     auto dist = DataDist::open(*runtime_);
@@ -79,7 +84,8 @@ class Owner {
   Owner& operator=(const Owner&) = delete;
   /// Starts rank 1 and links with it.
   std::unique_ptr<Child> guest() {
-    auto child = std::make_unique<Child>(settings().rank_program, std::vector<std::string>{store_->url(), links_});
+    auto child = std::make_unique<Child>(
+        settings().rank_program, std::vector<std::string>{store_->url(), links_, std::to_string(lease_.count())});
     const Rank one = 1;
     require_ok(dist_->link({&one, 1}, k_patience).front());
     REQUIRE(child->hear() == "ready");
@@ -104,6 +110,7 @@ class Owner {
 
  private:
   std::string links_;
+  std::chrono::milliseconds lease_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Runtime> runtime_;
   std::unique_ptr<DataDist> dist_;
@@ -191,6 +198,30 @@ TEST_CASE("P9 P55 an owner that dies: its user's transfer ends, and an old ticke
       CHECK(ends.next() == LeaseEnd::peer_lost);
     }
   }
+}
+
+TEST_CASE(
+    "a session that is lost in the middle of a transfer takes no count with it: the gate is left when one stands "
+    "again") {
+  Owner user("tcp", std::chrono::milliseconds(500));
+  auto guest = user.guest();
+  const auto seen = user->find(1, process_cache().key);
+  require_ok(seen);
+  Slice slice;
+  slice.source = slice.target = k_process_blocks;
+  const auto open = user->push(user.cache(), *seen, slice, {.timeout = k_patience, .layered = true});
+  require_ok(open);
+  require_ok(open->ready(0));
+  while (open->progress().layers_done == 0) std::this_thread::yield();
+  guest->stop();
+  require_ok(open->ready(1));
+  // By its lease: the guest may live, and could not be asked.
+  CHECK(code_of(open->wait(k_patience)) == ErrorCode::peer_lost);
+  guest->resume();
+  REQUIRE(eventually([&] { return user->find(1, process_cache().key).has_value(); }));
+  CHECK(guest->ask("free") == "OK");
+  guest->tell("quit");
+  CHECK(guest->wait() == 0);
 }
 
 TEST_CASE("P62 in a forked child every call answers FORKED, and the parent notices nothing") {
