@@ -163,7 +163,7 @@ void Transfer::State::on_flight(void* context, const Completion& completion) {
 }
 
 void Transfer::State::landed(Flight& flight, const Completion& completion) {
-  const auto self = shared_from_this();  // its end may be found elsewhere while the program is told of a layer
+  const auto self = shared_from_this();
   std::vector<std::uint32_t> arrived;
   Lock lock(mutex_);
   bytes_in_flight_ -= flight.bytes;
@@ -182,26 +182,30 @@ void Transfer::State::landed(Flight& flight, const Completion& completion) {
   flights_.remove_if([&](const Flight& at) { return &at == &flight; });
   advance();
   if (parts_.options.on_layer.function != nullptr && !arrived.empty()) {
-    // Still open here, since an end is told after its layers.
+    telling_ = true;
     lock.unlock();
     for (const std::uint32_t place : arrived) {
       parts_.options.on_layer.function(parts_.options.on_layer.context, parts_.plan.layers().first + place);
     }
     lock.lock();
+    telling_ = false;
   }
   finish_if_over(std::move(lock), true);
 }
 
-/// Posts nothing more, and asks what is under way to end. The first error stays.
+bool Transfer::State::all_there() const noexcept { return layers_done_ == layers_.size(); }
+
+/// Posts nothing more, and asks what is under way to end. The first error stays; when all is there, it is too late.
 void Transfer::State::stop_with(const Error& why) {
+  if (all_there()) return;
   if (!error_) error_ = why;
   static_cast<void>(entry_.cancel());
   for (Flight& flight : flights_) static_cast<void>(flight.request.cancel());
 }
 
 bool Transfer::State::over() const noexcept {
-  if (stage_ != Stage::moving || !flights_.empty()) return false;
-  return error_ || layers_done_ == layers_.size();
+  if (stage_ != Stage::moving || !flights_.empty() || telling_) return false;
+  return error_ || all_there();
 }
 
 void Transfer::State::finish_if_over(Lock lock, bool on_loop) {

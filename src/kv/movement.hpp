@@ -81,6 +81,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   void fill();
   [[nodiscard]] Result<Request> post(Flight& flight);
   void stop_with(const Error& why);
+  [[nodiscard]] bool all_there() const noexcept;
   [[nodiscard]] bool over() const noexcept;
   /// Ends it if it is over; the program is told on the loop thread. Gives the lock back.
   void finish_if_over(Lock lock, bool on_loop);
@@ -103,6 +104,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   std::uint64_t batch_bytes_ = 0;
   std::vector<std::uint32_t> batch_layers_;
   bool starved_ = false;
+  bool telling_ = false;  // the program is being told of layers, after which the end may come
   std::list<Flight> flights_;
   std::uint64_t bytes_in_flight_ = 0;
   std::uint64_t bytes_done_ = 0;

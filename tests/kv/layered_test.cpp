@@ -124,6 +124,35 @@ TEST_CASE("layers may be named by many threads; each counts once, and on_layer t
   CHECK(refused.load() == 96);
 }
 
+TEST_CASE("a transfer has not ended while its program is being told of a layer, whoever looks for the end meanwhile") {
+  Couple couple;
+  struct Told {
+    std::atomic<int> layers{0};
+    std::atomic<bool> given{false};
+    Transfer transfer;
+    ErrorCode inside = ErrorCode::ok;
+  } told;
+  TransferOptions options;
+  options.layered = true;
+  options.on_layer = {[](void* context, std::uint32_t) {
+                        auto& here = *static_cast<Told*>(context);
+                        if (++here.layers < 4) return;
+                        here.given.wait(false);
+                        here.transfer.cancel();  // looks for the end, as the keeper does now and then
+                        here.inside = code_of(here.transfer.query());
+                      },
+                      &told};
+  const auto moving = couple.world[0].push(couple.from, couple.target_seen, two_blocks(), options);
+  require_ok(moving);
+  told.transfer = *moving;
+  told.given = true;
+  told.given.notify_all();
+  for (std::uint32_t layer = 0; layer < 4; ++layer) require_ok(moving->ready(layer));
+  CHECK(code_of(moving->wait(k_patience)) == ErrorCode::ok);  // a cancel came after the last byte
+  CHECK(told.layers.load() == 4);
+  CHECK(told.inside == ErrorCode::busy);
+}
+
 TEST_CASE("a layer range that does not start at 0, and a pull layer by layer") {
   Couple couple;
   Slice slice = two_blocks();
