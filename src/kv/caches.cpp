@@ -133,31 +133,35 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
     caches.erase(cache->id.slot);
     return fail(error);
   };
-  if (const auto written = write_record(cache->id.slot, cache.get(), *deadline); !written) {
-    return undo(written.error());
-  }
-  // Until it is ready nobody comes in. Who links meanwhile is told as well: here, or by link() if that comes later.
+  // The regions, the gates, the record: who finds it may come in. Who links meanwhile is told here, or by link() if he
+  // comes later.
   std::set<std::pair<Rank, std::uint64_t>> told;  // by life
-  for (;;) {
+  while (!cache->ready) {
     std::vector<Link> untold;
     {
       const std::lock_guard lock(mutex);
       for (const auto& [rank, link] : links) {
         if (told.emplace(rank, life_of(link.directory)).second) untold.push_back(link);
       }
-      if (untold.empty()) {
+      if (untold.empty() && !closing.load()) {
         cache->ready = true;
         for (const auto& [rank, link] : links) {
           if (link.open) open_gate(link, *cache);
         }
-        return cache->id;
       }
     }
-    if (const auto published = publish(untold, cache->regions, *deadline); !published) {
-      static_cast<void>(write_record(cache->id.slot, nullptr, now() + options.default_timeout));
-      return undo(published.error());
-    }
+    if (closing.load()) return undo(error_of(ErrorCode::stopped, own_rank));
+    if (const auto published = publish(untold, cache->regions, *deadline); !published) return undo(published.error());
   }
+  const auto written = write_record(cache->id.slot, cache.get(), *deadline);
+  if (written) return cache->id;
+  // It may have been seen none the less.
+  {
+    const std::lock_guard lock(mutex);
+    shut_gates(*cache);
+  }
+  static_cast<void>(end_cache(cache, now() + options.default_timeout));
+  return fail(written.error());
 }
 
 /// New users come in from now on.
@@ -181,17 +185,26 @@ Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeou
       return fail(error_of(ErrorCode::cache_stale, own_rank));
     }
     cache = found->second;
-    cache->closing = true;
-    marks.forget_local(id.version);
-    for (const auto& [rank, link] : links) {
-      change(directory.gate(link.index, id.slot), [](std::uint64_t word) { return word | gate::k_closing; });
-    }
-    leases.each([&](LeaseEntry& entry) {
-      if (entry.cache_version != id.version) return;
-      leases.begin_end(entry, LeaseEnd::unregistered, [&](const LeaseEntry& at) { shut(at); });
-    });
+    shut_gates(*cache);
   }
-  if (const auto written = write_record(id.slot, nullptr, *deadline); !written) return written;
+  return end_cache(cache, *deadline);
+}
+
+void DataDist::State::shut_gates(LocalCache& cache) {
+  cache.closing = true;
+  marks.forget_local(cache.id.version);
+  for (const auto& [rank, link] : links) {
+    change(directory.gate(link.index, cache.id.slot), [](std::uint64_t word) { return word | gate::k_closing; });
+  }
+  leases.each([&](LeaseEntry& entry) {
+    if (entry.cache_version != cache.id.version) return;
+    leases.begin_end(entry, LeaseEnd::unregistered, [&](const LeaseEntry& at) { shut(at); });
+  });
+}
+
+Result<void> DataDist::State::end_cache(const std::shared_ptr<LocalCache>& cache, Instant deadline) {
+  const CacheId id = cache->id;
+  if (const auto written = write_record(id.slot, nullptr, deadline); !written) return written;
   const auto unused = [&] {
     look_at_leases();
     std::vector<Link> in_use;
@@ -206,7 +219,7 @@ Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeou
     }
     return std::none_of(in_use.begin(), in_use.end(), [&](const Link& link) { return alive(link.directory); });
   };
-  if (const auto waited = await(*deadline, unused); !waited) return waited;
+  if (const auto waited = await(deadline, unused); !waited) return waited;
   const std::lock_guard lock(mutex);
   caches.erase(id.slot);
   return {};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How two ranks link. Each publishes its directory to the other, finds the other's among the regions that it was told
-// of, opens its gates, and says "linked" in the other's directory. Both have linked when both have said so.
+// of, opens its gates, publishes its caches, and says "linked" in the other's directory. Both have linked when both
+// have said so.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -52,10 +53,11 @@ std::shared_ptr<Told> begin_publish(const std::shared_ptr<DataDist::State>& home
 
 /// One rank that is being linked.
 struct Joining {
+  enum class Step : std::uint8_t { meeting, telling, listening };
   Rank rank = k_no_rank;
-  std::shared_ptr<Told> told;
-  bool said = false;
-  RemoteAddress directory{};
+  Step step = Step::meeting;
+  std::shared_ptr<Told> told;  // waited for before the next step
+  Link link{};                 // from telling on
   std::optional<Result<void>> result;
 };
 
@@ -162,22 +164,38 @@ std::shared_ptr<const std::atomic<bool>> DataDist::State::tell(const Link& link,
   return over;
 }
 
+std::vector<Region> DataDist::State::regions_of_caches() const {
+  std::vector<Region> all;
+  const std::lock_guard lock(mutex);
+  for (const auto& [slot, cache] : caches) {
+    for (const Region& at : cache->regions) {
+      const auto same = [&](const Region& known) { return known.key == at.key; };
+      if (std::none_of(all.begin(), all.end(), same)) all.push_back(at);
+    }
+  }
+  return all;
+}
+
+std::optional<RemoteAddress> DataDist::State::find_directory(Rank rank) const {
+  if (rank == own_rank) return own(0);
+  const auto dump = runtime.dump_regions();
+  if (!dump) return std::nullopt;
+  for (const PeerRegion& seen : dump->peers) {
+    if (seen.rank != rank || seen.tag != k_directory_tag || seen.retired || seen.size < k_header_bytes) continue;
+    return RemoteAddress{.rank = rank, .address = seen.base, .region = seen.key, .incarnation = seen.incarnation};
+  }
+  return std::nullopt;
+}
+
 std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Timeout timeout) {
   const auto refuse_all = [&](const Error& error) { return std::vector<Result<void>>(ranks.size(), fail(error)); };
   const auto deadline = deadline_of(timeout);
   if (!deadline) return refuse_all(deadline.error());
   if (const auto waited = may_block(); !waited) return refuse_all(waited.error());
-  std::vector<Region> what{region};
-  {
-    const std::lock_guard lock(mutex);
-    for (const auto& [slot, cache] : caches) {
-      for (const Region& at : cache->regions) {
-        if (std::none_of(what.begin(), what.end(), [&](const Region& known) { return known.key == at.key; })) {
-          what.push_back(at);
-        }
-      }
-    }
-  }
+  const auto meet = [&](Joining& joining) {
+    joining.step = Joining::Step::meeting;
+    if (joining.rank != own_rank) joining.told = begin_publish(shared_from_this(), joining.rank, {region}, *deadline);
+  };
   std::vector<Joining> all(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     all[i].rank = ranks[i];
@@ -186,49 +204,47 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
           fail(ErrorCode::rank_out_of_range, {.rank = ranks[i], .stage = Stage::kv, .limit = runtime.world_size()});
     } else if (link_state(ranks[i]) == LinkState::linked) {
       all[i].result = Result<void>();
-    } else if (ranks[i] != own_rank) {
-      all[i].told = begin_publish(shared_from_this(), ranks[i], what, *deadline);
+    } else {
+      meet(all[i]);
     }
   }
-  const auto find_directory = [&](Joining& joining) {
-    if (joining.rank == own_rank) return std::optional<RemoteAddress>(own(0));
-    const auto dump = runtime.dump_regions();
-    if (!dump) return std::optional<RemoteAddress>();
-    for (const PeerRegion& seen : dump->peers) {
-      if (seen.rank != joining.rank || seen.tag != k_directory_tag || seen.retired) continue;
-      if (seen.size < k_header_bytes) continue;
-      return std::optional<RemoteAddress>(
-          RemoteAddress{.rank = seen.rank, .address = seen.base, .region = seen.key, .incarnation = seen.incarnation});
-    }
-    return std::optional<RemoteAddress>();
-  };
   const auto look = [&](Joining& joining) {
     if (joining.told) {
       const auto result = joining.told->look();
       if (!result) return;
+      joining.told = nullptr;
       if (!*result) {
         joining.result = *result;
         return;
       }
     }
-    if (!joining.said) {
-      const auto at = find_directory(joining);
+    if (joining.step == Joining::Step::meeting) {
+      const auto at = find_directory(joining.rank);
       if (!at) return;
       const auto prepared = prepare_link(*at);
       if (!prepared) {
         joining.result = fail(prepared.error());
         return;
       }
-      tell(*prepared, LinkSays::linked);
-      joining.directory = *at;
-      joining.said = true;
+      joining.link = *prepared;
+      joining.step = Joining::Step::telling;
+      // Who registers from now on tells this link of it; what is there already is told here.
+      const std::vector<Region> what = regions_of_caches();
+      if (!what.empty() && joining.rank != own_rank) {
+        joining.told = begin_publish(shared_from_this(), joining.rank, what, *deadline);
+        return;
+      }
+    }
+    if (joining.step == Joining::Step::telling) {
+      tell(joining.link, LinkSays::linked);
+      joining.step = Joining::Step::listening;
     }
     const LinkWord heard = said_by(joining.rank);
-    const bool of_that_life = heard.life == life_of(joining.directory);
+    const bool of_that_life = heard.life == life_of(joining.link.directory);
     if (of_that_life && heard.says == LinkSays::linked) {
-      joining.result = complete_link(joining.directory, heard.link, *deadline);
-    } else if (!of_that_life && !alive(joining.directory)) {
-      joining.said = false;  // it may come again in another life
+      joining.result = complete_link(joining.link.directory, heard.link, *deadline);
+    } else if (!of_that_life && !alive(joining.link.directory)) {
+      meet(joining);  // it may come again in another life
     }
   };
   const auto over = [&] {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -145,6 +146,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   [[nodiscard]] Result<void> write_record(std::uint32_t slot, const LocalCache* cache, Instant deadline);
   [[nodiscard]] std::uint64_t role_bits() const noexcept;
   void open_gate(const Link& link, const LocalCache& cache);  // locked by the caller
+  void shut_gates(LocalCache& cache);                         // locked by the caller
+  /// Of one whose gates are shut; success: nobody uses it any more.
+  [[nodiscard]] Result<void> end_cache(const std::shared_ptr<LocalCache>& cache, Instant deadline);
   /// All of one word of ours, as one step. Gives the new one.
   template <class Change>
   std::uint64_t change(std::uint64_t offset, Change&& change);
@@ -157,6 +161,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   [[nodiscard]] LinkWord said_by(Rank rank) const noexcept;
   /// Tells them of regions; those whose life is over meanwhile are left out.
   [[nodiscard]] Result<void> publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline);
+  [[nodiscard]] std::vector<Region> regions_of_caches() const;
+  /// That of the rank's DataDist, if it has told us.
+  [[nodiscard]] std::optional<RemoteAddress> find_directory(Rank rank) const;
   /// Of that life, in place and open for our caches.
   [[nodiscard]] Result<Link> prepare_link(const RemoteAddress& directory);
   void begin_gates_anew(const Link& link);  // locked by the caller

@@ -178,6 +178,44 @@ TEST_CASE("a cache registered after linking is found at once; an unregistered on
   }
 }
 
+TEST_CASE("a cache that is found can be used, also while its registration has not returned, and while ranks link") {
+  for (const auto& links : link_sets()) {
+    CAPTURE(text(links));
+    KvWorld world(2, links);
+    const CacheDesc desc = paged();
+    TestCache source(world.runtime(0), desc);
+    TestCache target(world.runtime(1), desc);
+    const auto from = world[0].register_cache(desc, source.places());
+    require_ok(from);
+    for (int round = 0; round < rounds(20); ++round) {
+      CAPTURE(round);
+      // Every other round the link is made at the same time.
+      const bool linking = round % 2 == 0;
+      if (linking && round > 0) {
+        require_ok(world[0].unlink(1, k_patience));
+        require_ok(world[1].unlink(0, k_patience));
+      }
+      Result<CacheId> to = tl::unexpected<Error>(Error(ErrorCode::busy));
+      std::thread registering([&] { to = world[1].register_cache(desc, target.places()); });
+      std::thread other([&] {
+        if (linking) world.link(0, 1);
+      });
+      Result<RemoteCache> seen = tl::unexpected<Error>(Error(ErrorCode::busy));
+      while (!seen) {
+        seen = world[0].find(1, desc.key);
+        const ErrorCode code = code_of(seen);
+        if (code == ErrorCode::not_linked && linking) continue;
+        if (code != ErrorCode::ok && code != ErrorCode::cache_unknown) FAIL(name(code));
+      }
+      CHECK(end_of(world[0].push(*from, *seen, blocks(k_sent, k_taken))) == ErrorCode::ok);
+      registering.join();
+      other.join();
+      require_ok(to);
+      require_ok(world[1].unregister_cache(*to, k_patience));
+    }
+  }
+}
+
 TEST_CASE("F113 many caches, one region or many, tensors in a row or apart") {
   KvWorld world(2);
   CacheDesc desc = paged();
