@@ -35,6 +35,7 @@ Result<Lease> DataDist::State::grant(const CacheId& id, const LeaseOptions& want
                  .length = static_cast<std::uint64_t>(std::max<std::int64_t>(wanted.time.count(), 0)),
                  .limit = static_cast<std::uint64_t>(k_lease_time_max.count())});
   }
+  if (link_state(wanted.holder) == LinkState::peer_lost) return fail(error_of(ErrorCode::peer_lost, wanted.holder));
   const std::lock_guard lock(mutex);
   if (closing.load()) return fail(error_of(ErrorCode::stopped, own_rank));
   const auto at = cache(id);

@@ -3,6 +3,7 @@
 // Rank 1 of a test with processes: links with rank 0, whose cache it uses, and does what it is told by lines.
 //
 //   begin pull|push HEX   with the ticket of those bytes: layer by layer, the first of them; "inside" when that is done
+//   stream pull|push      whole transfers without a ticket, without end; "moving" when the first of them has ended
 //   go                    the other layers; the name of what the transfer has ended with
 //   try HEX               a whole pull with that ticket; the name of what it has ended with
 //   free                  takes its own cache back, in which rank 0 may be; the name of what that has ended with
@@ -85,6 +86,12 @@ int main(int argc, char** argv) {
       check(open.ready(0));
       while (open.progress().layers_done == 0 && !open.query()) std::this_thread::yield();
       say("inside");
+    } else if (verb == "stream") {
+      words >> how;
+      for (bool first = true;; first = false) {
+        check(value_of(how == "pull" ? dist->pull(cache, remote, slice) : dist->push(cache, remote, slice)).wait());
+        if (first) say("moving");
+      }
     } else if (verb == "go") {
       for (std::uint32_t layer = 1; layer < desc.layout.layers; ++layer) static_cast<void>(open.ready(layer));
       const auto result = open.wait();

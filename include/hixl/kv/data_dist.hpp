@@ -99,6 +99,7 @@ class DataDist {
   void rewind(std::uint64_t sequence, std::uint32_t tokens);
 
   // ---- leases, owner's side ----
+  /// NOT_LINKED, PEER_LOST, CACHE_STALE, WRONG_ROLE, LIMIT_REACHED, INVALID_ARGUMENT, OUT_OF_RANGE (a block).
   [[nodiscard]] Result<Lease> grant(const CacheId& cache, const LeaseOptions& options);
   [[nodiscard]] Result<void> extend(const LeaseId& lease, std::chrono::milliseconds time);  ///< from now. LEASE_ENDED
   [[nodiscard]] Result<void> end_lease(const LeaseId& lease);  ///< LeaseHook tells when. LEASE_ENDED: did before
