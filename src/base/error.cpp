@@ -106,10 +106,13 @@ std::string missing_text(const ErrorDetail& detail) {
   return text;
 }
 
-/// One side of LAYOUT_MISMATCH: which of the model's heads it has only where it has not all.
+/// One side of LAYOUT_MISMATCH: which of the model's layers and heads it has only where it has not all.
 std::string layout_words_text(std::uint64_t shape, std::uint64_t place) {
   const kv::Shape side = kv::unpack({.shape = shape, .place = place});
   std::string text = kv::to_text(side.layout);
+  if (side.shard.layers_total > side.layout.layers) {
+    fmt::format_to(std::back_inserter(text), ", of a model of {} layers", side.shard.layers_total);
+  }
   if (side.shard.heads_total > side.layout.kv_heads) {
     fmt::format_to(std::back_inserter(text), ", heads {} to {} of {}", side.shard.heads_first,
                    side.shard.heads_first + side.layout.kv_heads - 1, side.shard.heads_total);

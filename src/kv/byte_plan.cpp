@@ -25,7 +25,8 @@ Result<void> check_part(std::uint32_t first, std::uint32_t total, std::uint32_t 
 Error mismatch(const CacheDesc& here, const CacheDesc& there) {
   const auto words = [](const CacheDesc& desc) {
     return pack({.layout = desc.layout,
-                 .shard = {.heads_first = desc.shard.heads_first,
+                 .shard = {.layers_total = or_all(desc.shard.layers_total, desc.layout.layers),
+                           .heads_first = desc.shard.heads_first,
                            .heads_total = or_all(desc.shard.heads_total, desc.layout.kv_heads)}});
   };
   const LayoutWords mine = words(here);

@@ -9,7 +9,7 @@ namespace hixl::kv {
 
 namespace {
 
-constexpr std::uint64_t k_magic = 0x3130564b4c584948U;  // "HIXLKV01", little-endian
+constexpr std::uint64_t k_magic = 0x3230564b4c584948U;  // "HIXLKV02", little-endian
 constexpr std::uint32_t k_ranks_max = 65'536;
 
 class Writer {

@@ -41,6 +41,12 @@ TEST_CASE("F112 geometry that differs: LAYOUT_MISMATCH with this side first") {
     const Error error = refused(paged(), other, slice);
     CHECK(error.code == ErrorCode::layout_mismatch);
     CHECK(unpack({error.detail.address, error.detail.length}).layout == paged().layout);
+    // Whatever it is that differs, the text shows it.
+    const std::string text = error.message();
+    const auto here = text.find("here: ") + 6;
+    const auto there = text.find(", there: ");
+    REQUIRE(there != std::string::npos);
+    CHECK(text.substr(here, there - here) != text.substr(there + 9, text.find("); ") - there - 9));
     CHECK(unpack({error.detail.nearest_base, error.detail.nearest_length}).layout == other.layout);
     const auto pulled = BytePlan::make(other, paged(), slice, false);
     REQUIRE_FALSE(pulled);

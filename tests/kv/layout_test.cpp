@@ -115,15 +115,16 @@ TEST_CASE("two words carry a layout with its heads whole") {
   for (const Form form : {Form::separate, Form::block_interleaved, Form::token_interleaved, Form::latent}) {
     for (const Order order : {Order::token_major, Order::head_major}) {
       for (const bool largest : {false, true}) {
-        const Shape shape{
-            .layout = {.form = form,
-                       .order = order,
-                       .dtype_bytes = largest ? 16U : 1U,
-                       .layers = largest ? k_layers_max : 1,
-                       .kv_heads = largest ? k_heads_max : 1,
-                       .head_dim = largest ? k_head_dim_max : 1,
-                       .block_tokens = largest ? k_block_tokens_max : 1},
-            .shard = {.heads_first = largest ? k_heads_max - 1 : 0, .heads_total = largest ? k_heads_max : 0}};
+        const Shape shape{.layout = {.form = form,
+                                     .order = order,
+                                     .dtype_bytes = largest ? 16U : 1U,
+                                     .layers = largest ? k_layers_max : 1,
+                                     .kv_heads = largest ? k_heads_max : 1,
+                                     .head_dim = largest ? k_head_dim_max : 1,
+                                     .block_tokens = largest ? k_block_tokens_max : 1},
+                          .shard = {.layers_total = largest ? k_layers_max : 0,
+                                    .heads_first = largest ? k_heads_max - 1 : 0,
+                                    .heads_total = largest ? k_heads_max : 0}};
         const Shape seen = unpack(pack(shape));
         CHECK(seen.layout == shape.layout);
         CHECK(seen.shard == shape.shard);
@@ -134,7 +135,8 @@ TEST_CASE("two words carry a layout with its heads whole") {
 
 TEST_CASE("LAYOUT_MISMATCH shows both sides in words") {
   CHECK(to_text(llama70b()) == "80 layers, 8 KV heads of 128, 2 bytes a number, K and V separate, blocks of 16 tokens");
-  const LayoutWords here = pack({.layout = llama70b(), .shard = {.heads_first = 8, .heads_total = 64}});
+  const LayoutWords here =
+      pack({.layout = llama70b(), .shard = {.layers_total = 81, .heads_first = 8, .heads_total = 64}});
   const LayoutWords there = pack({.layout = {.form = Form::latent,
                                              .order = Order::head_major,
                                              .dtype_bytes = 1,
@@ -151,7 +153,8 @@ TEST_CASE("LAYOUT_MISMATCH shows both sides in words") {
   CHECK(
       error.message() ==
       "LAYOUT_MISMATCH: the two KV caches are not of one shape (rank 3, stage kv, here: 80 layers, 8 KV heads of 128, "
-      "2 bytes a number, K and V separate, blocks of 16 tokens, heads 8 to 15 of 64, there: 1 layer, 1 KV head of 576, "
+      "2 bytes a number, K and V separate, blocks of 16 tokens, of a model of 81 layers, heads 8 to 15 of 64, there: 1 "
+      "layer, 1 KV head of 576, "
       "1 byte a number, latent (MLA), blocks of 1 token, heads outermost); register both with the geometry of the same "
       "model");
   CHECK(error.kind() == ErrorKind::fix_call);

@@ -97,29 +97,30 @@ struct Shape {
 /// Of a valid layout, with a shard inside it.
 [[nodiscard]] constexpr LayoutWords pack(const Shape& shape) noexcept {
   const Layout& layout = shape.layout;
-  return {.shape = static_cast<std::uint64_t>(layout.form) |
-                   std::uint64_t{static_cast<std::uint8_t>(layout.order)} << 2U |
-                   std::uint64_t{layout.dtype_bytes - 1} << 3U | std::uint64_t{layout.layers - 1} << 7U |
-                   std::uint64_t{layout.kv_heads - 1} << 19U | std::uint64_t{layout.head_dim - 1} << 35U,
-          .place = std::uint64_t{layout.block_tokens - 1} | std::uint64_t{shape.shard.heads_first} << 26U |
-                   (std::uint64_t{shape.shard.heads_total} & 0x1ffffU) << 42U};
+  return {.shape = static_cast<std::uint64_t>(layout.form) | std::uint64_t{layout.dtype_bytes - 1} << 2U |
+                   std::uint64_t{layout.layers - 1} << 6U | std::uint64_t{layout.kv_heads - 1} << 18U |
+                   std::uint64_t{shape.shard.heads_first} << 34U |
+                   (std::uint64_t{shape.shard.layers_total} & 0x1fffU) << 50U,
+          .place = std::uint64_t{layout.head_dim - 1} | std::uint64_t{layout.block_tokens - 1} << 20U |
+                   (std::uint64_t{shape.shard.heads_total} & 0x1ffffU) << 46U |
+                   std::uint64_t{static_cast<std::uint8_t>(layout.order)} << 63U};
 }
-/// Whatever the words are; the layers of the shard are not in them.
+/// Whatever the words are; the first layer of the shard is not in them.
 [[nodiscard]] constexpr Shape unpack(const LayoutWords& words) noexcept {
   const auto bits = [](std::uint64_t word, unsigned from, unsigned count) {
     return static_cast<std::uint32_t>(word >> from & ((std::uint64_t{1} << count) - 1));
   };
   return {.layout = {.form = static_cast<Form>(bits(words.shape, 0, 2)),
-                     .order = static_cast<Order>(bits(words.shape, 2, 1)),
-                     .dtype_bytes = bits(words.shape, 3, 4) + 1,
-                     .layers = bits(words.shape, 7, 12) + 1,
-                     .kv_heads = bits(words.shape, 19, 16) + 1,
-                     .head_dim = bits(words.shape, 35, 20) + 1,
-                     .block_tokens = bits(words.place, 0, 26) + 1},
+                     .order = static_cast<Order>(bits(words.place, 63, 1)),
+                     .dtype_bytes = bits(words.shape, 2, 4) + 1,
+                     .layers = bits(words.shape, 6, 12) + 1,
+                     .kv_heads = bits(words.shape, 18, 16) + 1,
+                     .head_dim = bits(words.place, 0, 20) + 1,
+                     .block_tokens = bits(words.place, 20, 26) + 1},
           .shard = {.layers_first = 0,
-                    .layers_total = 0,
-                    .heads_first = bits(words.place, 26, 16),
-                    .heads_total = bits(words.place, 42, 17)}};
+                    .layers_total = bits(words.shape, 50, 13),
+                    .heads_first = bits(words.shape, 34, 16),
+                    .heads_total = bits(words.place, 46, 17)}};
 }
 
 }  // namespace hixl::kv
