@@ -5,8 +5,7 @@
 
 namespace hixl::kv {
 
-std::optional<std::uint32_t> Marks::begin(const MarkKey& key, std::span<const std::uint32_t> target_blocks,
-                                          std::uint32_t block_tokens) {
+std::optional<std::uint32_t> Marks::begin(const MarkKey& key, const Target& target) {
   auto found = marks_.find(key);
   if (found != marks_.end() && found->second.open) return std::nullopt;
   if (found == marks_.end()) {
@@ -26,12 +25,13 @@ std::optional<std::uint32_t> Marks::begin(const MarkKey& key, std::span<const st
     by_use_.splice(by_use_.end(), by_use_, found->second.used);
   }
   Mark& mark = found->second;
-  const std::size_t comparable = std::min(mark.blocks.size(), target_blocks.size());
+  const std::size_t comparable = std::min(mark.blocks.size(), target.blocks.size());
   const auto differ = std::mismatch(mark.blocks.begin(), mark.blocks.begin() + static_cast<std::ptrdiff_t>(comparable),
-                                    target_blocks.begin());
-  const std::uint64_t same = static_cast<std::uint64_t>(differ.first - mark.blocks.begin()) * block_tokens;
-  mark.tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(mark.tokens, same));
-  mark.blocks.assign(target_blocks.begin(), target_blocks.end());
+                                    target.blocks.begin());
+  const std::uint64_t same = static_cast<std::uint64_t>(differ.first - mark.blocks.begin()) * target.block_tokens;
+  mark.tokens = mark.lease == target.lease ? static_cast<std::uint32_t>(std::min<std::uint64_t>(mark.tokens, same)) : 0;
+  mark.blocks.assign(target.blocks.begin(), target.blocks.end());
+  mark.lease = target.lease;
   mark.open = true;
   mark.rewound_to = 0xffffffffU;
   return mark.tokens;

@@ -2,7 +2,8 @@
 //
 // Marks: how far each sequence has been moved between two registrations of caches, so that only what is new moves. A
 // mark holds for the very blocks that were written: where the list of blocks differs, it counts up to the first
-// difference.
+// difference. When the lease under which they were pushed has ended they were their owner's in between, and it counts
+// for nothing.
 //
 // Pure; not thread-safe.
 #pragma once
@@ -40,9 +41,14 @@ struct MarkKey {
 class Marks {
  public:
   explicit Marks(std::size_t sequences_max) : sequences_max_(sequences_max) {}
+  /// What a transfer writes into.
+  struct Target {
+    std::span<const std::uint32_t> blocks;
+    std::uint32_t block_tokens = 0;
+    std::uint64_t lease = 0;  ///< by which they are used; 0: by none
+  };
   /// First token that is not there yet. Nothing: another transfer of it is open. Ended by end().
-  [[nodiscard]] std::optional<std::uint32_t> begin(const MarkKey& key, std::span<const std::uint32_t> target_blocks,
-                                                   std::uint32_t block_tokens);
+  [[nodiscard]] std::optional<std::uint32_t> begin(const MarkKey& key, const Target& target);
   /// With success all tokens up to `tokens` are there.
   void end(const MarkKey& key, bool success, std::uint32_t tokens);
   void rewind(std::uint64_t sequence, std::uint32_t tokens);
@@ -56,6 +62,7 @@ class Marks {
     std::uint32_t tokens = 0;
     std::uint32_t rewound_to = 0xffffffffU;  // while open
     std::vector<std::uint32_t> blocks;
+    std::uint64_t lease = 0;
     bool open = false;
     std::list<MarkKey>::iterator used;
   };

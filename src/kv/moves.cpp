@@ -57,6 +57,9 @@ Result<GateThere> DataDist::State::gate_for(const Call& call, const Link& link) 
 
 Result<Transfer> DataDist::State::move(const Call& call) {
   if (call.remote.empty()) return fail(error_of(ErrorCode::invalid_argument, k_no_rank));
+  if (call.options.release && call.options.ticket == nullptr) {
+    return fail(error_of(ErrorCode::invalid_argument, call.remote.rank()));
+  }
   const auto deadline = deadline_of(call.options.timeout);
   if (!deadline) return fail(deadline.error());
   const bool put = call.verb == TransferVerb::put;
@@ -120,7 +123,10 @@ Result<Transfer> DataDist::State::move(const Call& call) {
                            .layers = parts.plan.layers(),
                            .heads = parts.plan.heads(),
                            .target_layer = parts.plan.target_layer()};
-      const auto first = marks.begin(*parts.mark, parts.plan.target_blocks(), parts.plan.target_block_tokens());
+      const LeaseTicket* const ticket = put ? call.options.ticket : nullptr;  // else they are our own
+      const auto first = marks.begin(*parts.mark, {.blocks = parts.plan.target_blocks(),
+                                                   .block_tokens = parts.plan.target_block_tokens(),
+                                                   .lease = ticket != nullptr ? ticket->lease.generation : 0});
       if (!first) return fail(error_of(ErrorCode::busy, remote->rank));
       parts.mark_tokens = parts.plan.tokens().last;
       parts.plan.begin_at(*first);

@@ -99,6 +99,7 @@ TEST_CASE("push and pull: nothing is moved when anything is wrong, and the error
         ErrorCode::invalid_argument);
   CHECK(code([](auto&, auto&, auto& to, auto&) { to = {}; }) == ErrorCode::invalid_argument);
   CHECK(code([](auto&, auto&, auto&, auto& from) { from = {}; }) == ErrorCode::cache_stale);
+  CHECK(code([](auto&, auto& options, auto&, auto&) { options.release = true; }) == ErrorCode::invalid_argument);
   LeaseTicket foreign;
   CHECK(code([&](auto&, auto& options, auto&, auto&) { options.ticket = &foreign; }) == ErrorCode::invalid_argument);
   CHECK(couple.target.unchanged());

@@ -118,6 +118,40 @@ TEST_CASE("what may not be taken for moved is moved again: other blocks, a rewin
   CHECK(bytes({0, 5, 2}, 48) == 48);
 }
 
+TEST_CASE("what was pushed under a lease that has ended is moved again: its blocks were somebody else's in between") {
+  Couple couple;
+  const std::uint64_t token = kv_bytes(paged().layout, 1).value();
+  const auto leased = [&] {
+    const auto lease =
+        couple.world[1].grant(couple.to, {.holder = 0, .access = Access::push, .blocks = k_there, .on_end = {}});
+    require_ok(lease);
+    return *lease;
+  };
+  const auto tokens = [&](bool push, const LeaseTicket* ticket) {
+    const TransferOptions options{.ticket = ticket, .sequence = 3};
+    const auto moved = push ? couple.world[0].push(couple.from, couple.target_seen, two_blocks(), options)
+                            : couple.world[1].pull(couple.to, couple.source_seen, two_blocks(), options);
+    require_ok(moved);
+    require_ok(moved->wait());
+    return moved->progress().bytes_done / token;
+  };
+  const Lease first = leased();
+  CHECK(tokens(true, &first.ticket) == 32);
+  CHECK(tokens(true, &first.ticket) == 0);
+  require_ok(couple.world[1].end_lease(first.id));
+  while (couple.world[1].lease_state(first.id) != LeaseState::ended) std::this_thread::yield();
+  couple.target.load(make_memory(paged()));  // another sequence takes the blocks
+  const Lease second = leased();
+  CHECK(tokens(true, &second.ticket) == 32);
+  CHECK(couple.same_block(3, 0));
+  CHECK(tokens(true, nullptr) == 32);
+  // What was pulled lies in blocks of one's own, whatever it was pulled by.
+  CHECK(tokens(false, nullptr) == 32);
+  const auto lent = couple.world[0].grant(couple.from, {.holder = 1, .blocks = k_here, .on_end = {}});
+  require_ok(lent);
+  CHECK(tokens(false, &lent->ticket) == 0);
+}
+
 TEST_CASE("F127 re-sharding over ranks: TP 4 to 2, 2 to 4, grouped heads on many ranks, MLA; every head is there") {
   struct Cut {
     std::uint32_t heads, from, to;

@@ -52,8 +52,9 @@ class DataDist {
   ~DataDist();
   DataDist(const DataDist&) = delete;
   DataDist& operator=(const DataDist&) = delete;
-  /// Unlinks all, ends open transfers (STOPPED) and leases, and returns when no other rank touches anything any more,
-  /// or with DEADLINE_EXCEEDED. A second call gives the first one's answer.
+  /// Unlinks all, ends leases, open transfers and what other threads wait for (STOPPED); returns when no other rank
+  /// touches anything any more and no thread is inside a call, or with DEADLINE_EXCEEDED: then the directory may stay
+  /// with the runtime, which has to outlive those calls too. A second call gives the first one's answer.
   [[nodiscard]] Result<void> close(Timeout timeout = std::chrono::seconds(5));
 
   // ---- caches ----

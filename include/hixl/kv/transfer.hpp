@@ -40,10 +40,11 @@ struct TransferOptions {
   /// The lease under which the other rank's blocks are used. Without: those of a cache that nobody takes back.
   /// Copied. LEASE_ENDED when it is over, before a byte moves.
   const LeaseTicket* ticket = nullptr;
-  bool release = false;  ///< with success the lease is given back at once
+  bool release = false;  ///< with success the lease is given back at once; without a ticket: INVALID_ARGUMENT
   bool layered = false;  ///< a layer moves when ready() has named it, and not before
   /// Names a sequence that grows: only tokens move that this rank has not moved for that sequence between these two
-  /// registrations, for these layers and heads, with these blocks. 0: all of them move.
+  /// registrations, for these layers and heads, with these blocks; pushed ones count as long as their lease is the
+  /// same. 0: all of them move.
   std::uint64_t sequence = k_no_sequence;
 };
 
