@@ -2,7 +2,6 @@
 //
 // Caches of this rank: registered, told to the linked ranks, ended.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "byte_plan.hpp"
@@ -61,7 +60,7 @@ std::uint64_t DataDist::State::role_bits() const noexcept {
 std::shared_ptr<LocalCache> DataDist::State::cache(const CacheId& id) const {
   const auto found = caches.find(id.slot);
   if (found == caches.end() || found->second->id != id) return nullptr;
-  return found->second->ready && !found->second->closing ? found->second : nullptr;
+  return found->second->closing ? nullptr : found->second;
 }
 
 /// Through the runtime, so that a peer's get and this write meet in the loop where that reads the memory itself.
@@ -111,8 +110,12 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
   if (const auto waited = may_block(); !waited) return fail(waited.error());
   const auto turn = take_turn(registering, *deadline);
   if (!turn) return fail(turn.error());
+  // The gates, then the record: who finds it may come in. Who has not heard of the regions by then waits in find(), so
+  // that a rank which stands still holds nobody up. Who links from now on is told by link().
+  std::vector<Link> others;
   {
     const std::lock_guard lock(mutex);
+    if (closing.load()) return fail(error_of(ErrorCode::stopped, own_rank));
     std::uint32_t slot = 0;
     for (const auto& [at, other] : caches) {
       if (other->desc.key == desc.key && !other->closing) {
@@ -127,32 +130,12 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
     // A generation of its own in the word, where 0 is none.
     if ((versions & gate::k_generation_mask) == 0) cache->id.version = ++versions;
     caches[slot] = cache;
-  }
-  const auto undo = [&](const Error& error) {
-    const std::lock_guard lock(mutex);
-    caches.erase(cache->id.slot);
-    return fail(error);
-  };
-  // The regions, the gates, the record: who finds it may come in. Who links meanwhile is told here, or by link() if he
-  // comes later.
-  std::set<std::pair<Rank, std::uint64_t>> told;  // by life
-  while (!cache->ready) {
-    std::vector<Link> untold;
-    {
-      const std::lock_guard lock(mutex);
-      for (const auto& [rank, link] : links) {
-        if (told.emplace(rank, life_of(link.directory)).second) untold.push_back(link);
-      }
-      if (untold.empty() && !closing.load()) {
-        cache->ready = true;
-        for (const auto& [rank, link] : links) {
-          if (link.open) open_gate(link, *cache);
-        }
-      }
+    for (const auto& [rank, link] : links) {
+      if (link.open) open_gate(link, *cache);
+      others.push_back(link);
     }
-    if (closing.load()) return undo(error_of(ErrorCode::stopped, own_rank));
-    if (const auto published = publish(untold, cache->regions, *deadline); !published) return undo(published.error());
   }
+  for (const Link& link : others) publish(link, cache->regions, *deadline);
   const auto written = write_record(cache->id.slot, cache.get(), *deadline);
   if (written) return cache->id;
   // It may have been seen none the less.
@@ -181,7 +164,7 @@ Result<void> DataDist::State::unregister_cache(const CacheId& id, Timeout timeou
   {
     const std::lock_guard lock(mutex);
     const auto found = caches.find(id.slot);
-    if (found == caches.end() || found->second->id != id || !found->second->ready) {
+    if (found == caches.end() || found->second->id != id) {
       return fail(error_of(ErrorCode::cache_stale, own_rank));
     }
     cache = found->second;

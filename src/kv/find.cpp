@@ -3,17 +3,20 @@
 // What other ranks have registered: read from their directories by get.
 #include "find.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "byte_plan.hpp"
+#include "fetch.hpp"
 #include "state.hpp"
 
 namespace hixl::kv {
 
 namespace {
 
-/// A record that is being written is read again; registrations take milliseconds, so more would be no accident.
-constexpr int k_attempts = 100;
+/// A record that is being written is read again, and a cache of whose regions we have not heard yet is looked for
+/// again, this much later: about as long as that takes.
+constexpr std::chrono::milliseconds k_pause{1};
 
 }  // namespace
 
@@ -24,29 +27,49 @@ const CacheDesc& RemoteCache::desc() const noexcept {
   return state_ ? state_->desc : none;
 }
 
-/// One at a time.
-Result<Bytes> DataDist::State::fetch(const RemoteAddress& from, std::size_t size, Instant deadline) {
-  const auto turn = take_turn(fetching, deadline);
-  if (!turn) return fail(turn.error());
-  if (fetched.size < size) {
-    auto wider = runtime.allocate(size);
-    if (!wider) return fail(wider.error());
-    std::swap(fetched, *wider);
-    // Nobody else knows it, so there is nothing to wait for.
-    if (wider->data != nullptr) static_cast<void>(runtime.deregister(*wider, left(deadline)));
+Result<Region> DataDist::State::lend_buffer(std::size_t size) {
+  Region buffer{};
+  {
+    const std::lock_guard lock(mutex);
+    if (!buffers.empty()) {
+      buffer = buffers.back();
+      buffers.pop_back();
+    }
   }
-  if (const auto got = runtime.get_sync(fetched.data, from, size, left(deadline)); !got) return fail(got.error());
-  Bytes bytes(size);
-  if (const auto copied = runtime.copy_out(fetched, 0, bytes.data(), size); !copied) return fail(copied.error());
-  return bytes;
+  if (buffer.size >= size) return buffer;
+  // Nobody else knows it, so there is nothing to wait for.
+  if (buffer.data != nullptr) static_cast<void>(runtime.deregister(buffer, options.default_timeout));
+  return runtime.allocate(size);
 }
 
-Result<DirectoryCounts> DataDist::State::fetch_counts(const RemoteAddress& at, Instant deadline) {
-  const auto bytes = fetch(at, k_header_bytes, deadline);
-  if (!bytes) return fail(bytes.error());
-  const auto counts = decode_counts(*bytes);
-  if (!counts) return fail(error_of(ErrorCode::version_mismatch, at.rank));
-  return *counts;
+void DataDist::State::take_buffer_back(const Region& buffer) {
+  const std::lock_guard lock(mutex);
+  buffers.push_back(buffer);
+}
+
+Result<Bytes> DataDist::State::fetch(const RemoteAddress& from, std::size_t size, Instant deadline) {
+  const auto begun = Fetch::begin(shared_from_this(), from, size, deadline);
+  if (!begun) return fail(begun.error());
+  std::optional<Result<Bytes>> ended;
+  const auto waited = await(deadline, [&] { return (ended = (*begun)->look()).has_value(); });
+  if (ended) return *ended;
+  (*begun)->give_up();
+  return fail(waited.error());
+}
+
+/// A cache may be found before its owner's word of the regions has come.
+bool DataDist::State::told_of(const RemoteCache::State& cache) const {
+  RegionKey last{};
+  for (const TensorAddress& tensor : cache.tensors) {
+    if (tensor.region == last) continue;
+    last = tensor.region;
+    const RemoteAddress at{.rank = cache.rank,
+                           .address = tensor.address,
+                           .region = tensor.region,
+                           .incarnation = cache.directory.incarnation};
+    if (!runtime.check_access(at, 1, Rights::read)) return false;
+  }
+  return true;
 }
 
 Result<RemoteCache> DataDist::State::find(Rank rank, const CacheKey& key, Timeout timeout) {
@@ -66,23 +89,19 @@ Result<RemoteCache> DataDist::State::find(Rank rank, const CacheKey& key, Timeou
     return address;
   };
   const std::uint32_t slots = link.there.counts().caches;
-  for (int attempt = 0; attempt < k_attempts; ++attempt) {
+  for (;;) {
     const auto records = fetch(at(link.there.records()), std::size_t{slots} * k_record_bytes, *deadline);
     if (!records) return fail(records.error());
-    bool torn = false;
+    bool again = false;
     for (std::uint32_t slot = 0; slot < slots; ++slot) {
       CacheRecord record;
       const auto decoded = decode(std::span(*records).subspan(slot * k_record_bytes, k_record_bytes), record);
-      torn = torn || decoded == Decoded::torn;
+      again = again || decoded == Decoded::torn;
       if (decoded != Decoded::valid || record.desc.key != key) continue;
       const std::uint32_t count = tensors_of(record.desc);
       if (count > link.there.counts().tensors) return fail(error_of(ErrorCode::malformed_frame, rank));
       const auto tensors = fetch(at(link.there.tensors(slot)), count * k_tensor_bytes, *deadline);
       if (!tensors) return fail(tensors.error());
-      if (checksum(*tensors) != record.tensors_sum) {
-        torn = true;  // another cache took the slot in between
-        break;
-      }
       auto state = std::make_shared<RemoteCache::State>();
       state->rank = rank;
       state->directory = link.directory;
@@ -90,13 +109,16 @@ Result<RemoteCache> DataDist::State::find(Rank rank, const CacheKey& key, Timeou
       state->version = record.version;
       state->desc = record.desc;
       state->tensors = decode_tensors(*tensors);
-      return RemoteCache(std::move(state));
+      // Else another cache took the slot in between, or will be told of.
+      if (checksum(*tensors) == record.tensors_sum && told_of(*state)) return RemoteCache(std::move(state));
+      again = true;
+      break;
     }
-    if (!torn) {
+    if (!again) {
       return fail(ErrorCode::cache_unknown, {.rank = rank, .stage = Stage::kv, .length = key.name, .limit = key.model});
     }
+    if (const auto paused = doze(bell(), std::min(*deadline, now() + k_pause)); !paused) return fail(paused.error());
   }
-  return fail(error_of(ErrorCode::busy, rank));
 }
 
 }  // namespace hixl::kv

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "fetch.hpp"
 #include "state.hpp"
 
 namespace hixl::kv {
@@ -53,34 +54,19 @@ std::shared_ptr<Told> begin_publish(const std::shared_ptr<DataDist::State>& home
 
 /// One rank that is being linked.
 struct Joining {
-  enum class Step : std::uint8_t { meeting, telling, listening };
+  enum class Step : std::uint8_t { meeting, telling, listening, reading };
   Rank rank = k_no_rank;
   Step step = Step::meeting;
   std::shared_ptr<Told> told;  // waited for before the next step
   Link link{};                 // from telling on
+  std::shared_ptr<Fetch> header;
   std::optional<Result<void>> result;
 };
 
 }  // namespace
 
-Result<void> DataDist::State::publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline) {
-  std::vector<std::shared_ptr<Told>> all;
-  for (const Link& link : to) {
-    const bool reached = link.rank != own_rank && alive(link.directory);
-    all.push_back(reached ? begin_publish(shared_from_this(), link.rank, what, deadline) : nullptr);
-  }
-  const auto over = [&] {
-    return std::all_of(all.begin(), all.end(), [](const auto& told) { return !told || told->look(); });
-  };
-  const auto waited = await(deadline, over);
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    if (!all[i]) continue;
-    const auto result = all[i]->look();
-    if (result && *result) continue;
-    if (!alive(to[i].directory)) continue;
-    return result ? *result : waited;
-  }
-  return {};
+void DataDist::State::publish(const Link& to, const std::vector<Region>& what, Instant deadline) {
+  if (to.rank != own_rank && alive(to.directory)) begin_publish(shared_from_this(), to.rank, what, deadline);
 }
 
 LinkWord DataDist::State::said_by(Rank rank) const noexcept {
@@ -113,7 +99,7 @@ Result<Link> DataDist::State::prepare_link(const RemoteAddress& at) {
   if (!link.open) {
     link.open = true;
     for (const auto& [slot, cache] : caches) {
-      if (cache->ready && !cache->closing) open_gate(link, *cache);
+      if (!cache->closing) open_gate(link, *cache);
     }
   }
   return link;
@@ -241,10 +227,24 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
     }
     const LinkWord heard = said_by(joining.rank);
     const bool of_that_life = heard.life == life_of(joining.link.directory);
-    if (of_that_life && heard.says == LinkSays::linked) {
-      joining.result = complete_link(joining.link.directory, heard.link, *deadline);
-    } else if (!of_that_life && !alive(joining.link.directory)) {
-      meet(joining);  // it may come again in another life
+    if (joining.step == Joining::Step::listening) {
+      if (of_that_life && heard.says == LinkSays::linked) {
+        const auto begun = Fetch::begin(shared_from_this(), joining.link.directory, k_header_bytes, *deadline);
+        if (begun) joining.header = *begun;
+        if (!begun) joining.result = fail(begun.error());
+        joining.step = Joining::Step::reading;
+      } else if (!of_that_life && !alive(joining.link.directory)) {
+        meet(joining);  // it may come again in another life
+      }
+      return;
+    }
+    const auto bytes = joining.header->look();
+    if (!bytes) return;
+    const auto counts = *bytes ? decode_counts(**bytes) : std::nullopt;
+    if (counts) {
+      joining.result = complete_link(joining.link.directory, heard.link, *counts);
+    } else {
+      joining.result = fail(*bytes ? error_of(ErrorCode::version_mismatch, joining.rank) : bytes->error());
     }
   };
   const auto over = [&] {
@@ -256,6 +256,9 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
     return all_over;
   };
   const auto waited = await(*deadline, over);
+  for (const Joining& joining : all) {
+    if (joining.header) joining.header->give_up();
+  }
   std::vector<Result<void>> results;
   for (const Joining& joining : all) {
     if (joining.result) {
@@ -267,13 +270,12 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
   return results;
 }
 
-Result<void> DataDist::State::complete_link(const RemoteAddress& at, std::uint32_t index_there, Instant deadline) {
-  const auto counts = fetch_counts(at, deadline);
-  if (!counts) return fail(counts.error());
+Result<void> DataDist::State::complete_link(const RemoteAddress& at, std::uint32_t index_there,
+                                            const DirectoryCounts& counts) {
   const std::lock_guard lock(mutex);
   Link& link = links.at(at.rank);
-  if (!same_life(link.directory, at) || index_there >= counts->links) return fail(error_of(ErrorCode::stale, at.rank));
-  link.there = Directory(*counts);
+  if (!same_life(link.directory, at) || index_there >= counts.links) return fail(error_of(ErrorCode::stale, at.rank));
+  link.there = Directory(counts);
   link.index_there = index_there;
   link.linked = true;
   return {};

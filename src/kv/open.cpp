@@ -138,8 +138,8 @@ Result<void> DataDist::State::take_down(Instant deadline) {
   }
   if (!alone || !at_rest_now) return fail(error_of(ErrorCode::deadline_exceeded, own_rank));
   Result<void> result;
-  for (const Region& at : {region, fetched}) {
-    if (at.data == nullptr) continue;
+  buffers.push_back(region);
+  for (const Region& at : buffers) {
     const auto gone = runtime.deregister(at, std::max<Timeout>(left(deadline), std::chrono::milliseconds(100)));
     if (!gone && gone.error().code != ErrorCode::stopped && result) result = gone;
   }

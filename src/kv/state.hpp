@@ -36,7 +36,6 @@ struct LocalCache {
   std::vector<TensorAddress> tensors;
   std::vector<Region> regions;  // each once
   std::uint32_t uses = 0;       // own transfers that are open
-  bool ready = false;           // others may find it
   bool closing = false;
 };
 
@@ -159,15 +158,16 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   [[nodiscard]] LinkState link_state(Rank rank) const;
   [[nodiscard]] Result<void> switch_role(Role role, Timeout timeout);
   [[nodiscard]] LinkWord said_by(Rank rank) const noexcept;
-  /// Tells them of regions; those whose life is over meanwhile are left out.
-  [[nodiscard]] Result<void> publish(const std::vector<Link>& to, const std::vector<Region>& what, Instant deadline);
+  /// Tells that rank of regions, in the background. When its session is lost it is told in the next one.
+  void publish(const Link& to, const std::vector<Region>& what, Instant deadline);
   [[nodiscard]] std::vector<Region> regions_of_caches() const;
   /// That of the rank's DataDist, if it has told us.
   [[nodiscard]] std::optional<RemoteAddress> find_directory(Rank rank) const;
   /// Of that life, in place and open for our caches.
   [[nodiscard]] Result<Link> prepare_link(const RemoteAddress& directory);
   void begin_gates_anew(const Link& link);  // locked by the caller
-  [[nodiscard]] Result<void> complete_link(const RemoteAddress& directory, std::uint32_t index_there, Instant deadline);
+  [[nodiscard]] Result<void> complete_link(const RemoteAddress& directory, std::uint32_t index_there,
+                                           const DirectoryCounts& counts);
   [[nodiscard]] bool gates_in_use(const Link& link) const noexcept;
   void close_gates(const Link& link);
   void end_leases_of(std::uint32_t link, LeaseEnd why);  // locked by the caller
@@ -178,7 +178,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   // ---- find.cpp ----
   [[nodiscard]] Result<RemoteCache> find(Rank rank, const CacheKey& key, Timeout timeout);
   [[nodiscard]] Result<Bytes> fetch(const RemoteAddress& from, std::size_t size, Instant deadline);
-  [[nodiscard]] Result<DirectoryCounts> fetch_counts(const RemoteAddress& directory, Instant deadline);
+  [[nodiscard]] Result<Region> lend_buffer(std::size_t size);
+  void take_buffer_back(const Region& buffer);
+  [[nodiscard]] bool told_of(const RemoteCache::State& cache) const;
 
   // ---- moves.cpp ----
   struct Call {
@@ -236,6 +238,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
     bool release = false;
   };
   std::vector<Return> returns;  // gates that could not be left, at ranks that could not be reached
+  std::vector<Region> buffers;  // of fetches, those that are free
   std::uint32_t errands = 0;    // operations of ours whose ends come back to us
   Result<void> close_result{};
 
@@ -247,8 +250,6 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   std::atomic<std::uint32_t> waiters{0};
   std::mutex closing_up;
   bool registering = false;  // one registration at a time, since it uses the scratch; under `mutex`
-  bool fetching = false;     // one fetch at a time, since it uses `fetched`; under `mutex`
-  Region fetched{};
   std::thread keeper;
 };
 

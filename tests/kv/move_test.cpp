@@ -184,11 +184,11 @@ TEST_CASE("a cache that is found can be used, also while its registration has no
     KvWorld world(2, links);
     const CacheDesc desc = paged();
     TestCache source(world.runtime(0), desc);
-    TestCache target(world.runtime(1), desc);
     const auto from = world[0].register_cache(desc, source.places());
     require_ok(from);
     for (int round = 0; round < rounds(20); ++round) {
       CAPTURE(round);
+      TestCache target(world.runtime(1), desc);  // memory that nobody has heard of
       // Every other round the link is made at the same time.
       const bool linking = round % 2 == 0;
       if (linking && round > 0) {
@@ -212,6 +212,7 @@ TEST_CASE("a cache that is found can be used, also while its registration has no
       other.join();
       require_ok(to);
       require_ok(world[1].unregister_cache(*to, k_patience));
+      target.drop();
     }
   }
 }

@@ -181,6 +181,31 @@ TEST_CASE(
   CHECK(guest->wait() == 0);
 }
 
+TEST_CASE("a rank that stands still holds up only those who ask it: registrations and searches elsewhere go on") {
+  Owner owner("tcp", std::chrono::minutes(1));  // no lease ends in this test
+  auto guest = owner.guest();
+  const Rank self = 0;
+  require_ok(owner->link({&self, 1}, k_patience).front());
+  guest->stop();
+  std::thread asking([&] { CHECK(owner->find(1, process_cache().key, k_patience).has_value()); });
+  // The question is on its way.
+  REQUIRE(eventually([&] {
+    const auto open = owner.runtime().outstanding();
+    return open && std::any_of(open->begin(), open->end(), [](const OperationInfo& row) { return row.rank == 1; });
+  }));
+  CHECK(owner->find(0, process_cache().key, std::chrono::seconds(5)).has_value());
+  CacheDesc other = process_cache();
+  other.key.name = 8;
+  const TensorPlace place{.region = owner.region(), .offset = 0};
+  const auto registered = owner->register_cache(other, {&place, 1}, std::chrono::seconds(5));
+  CHECK(registered.has_value());
+  if (registered) CHECK(owner->unregister_cache(*registered, std::chrono::seconds(5)).has_value());
+  guest->resume();
+  asking.join();
+  guest->tell("quit");
+  CHECK(guest->wait() == 0);
+}
+
 TEST_CASE("P9 P55 an owner that dies: its user's transfer ends, and an old ticket means nothing to the next life") {
   for (const std::string links : {"auto", "tcp"}) {
     CAPTURE(links);

@@ -58,10 +58,10 @@ class DataDist {
   [[nodiscard]] Result<void> close(Timeout timeout = std::chrono::seconds(5));
 
   // ---- caches ----
-  /// Names memory of this rank a cache, and tells the linked ranks. `tensors`: each, layer by layer, K before V; or one
-  /// place from which all follow each other. The memory stays the program's, and must stay registered until
-  /// unregister_cache(). ALREADY_EXISTS, LIMIT_REACHED, INVALID_ARGUMENT (layout, shard, number of tensors; entry:
-  /// which one), OUT_OF_RANGE (a tensor beyond its region), errors of Runtime::publish().
+  /// Names memory of this rank a cache, and tells the linked ranks; one that stands still hears of it later. `tensors`:
+  /// each, layer by layer, K before V; or one place from which all follow each other. The memory stays the program's,
+  /// and must stay registered until unregister_cache(). ALREADY_EXISTS, LIMIT_REACHED, INVALID_ARGUMENT (layout, shard,
+  /// number of tensors; entry: which one), OUT_OF_RANGE (a tensor beyond its region), DEADLINE_EXCEEDED.
   [[nodiscard]] Result<CacheId> register_cache(const CacheDesc& desc, std::span<const TensorPlace> tensors,
                                                Timeout timeout = k_default_timeout);
   /// After success nobody reads or writes it any more, by this registration. What begins later gets CACHE_STALE at
@@ -83,7 +83,7 @@ class DataDist {
   /// under way end first. DEADLINE_EXCEEDED: some have not, and the role is switched none the less.
   [[nodiscard]] Result<void> switch_role(Role role, Timeout timeout = k_default_timeout);
 
-  /// The registration that stands now. CACHE_UNKNOWN, NOT_LINKED, PEER_LOST, …
+  /// The registration that stands now; waits for word of its regions. CACHE_UNKNOWN, NOT_LINKED, PEER_LOST, …
   [[nodiscard]] Result<RemoteCache> find(Rank rank, const CacheKey& key, Timeout timeout = k_default_timeout);
 
   // ---- moving ----
