@@ -245,62 +245,68 @@ std::uint64_t BytePlan::layer_bytes() const noexcept {
          source_.layout.dtype_bytes;
 }
 
-void BytePlan::add_layer(std::uint32_t layer, std::vector<Piece>& out) const {
+bool BytePlan::cut(Cut& at, std::size_t pieces_wanted, std::vector<Piece>& out) const {
   const Steps from(source_);
   const Steps to(target_);
   const std::uint64_t vector = std::uint64_t{source_.layout.head_dim} * source_.layout.dtype_bytes;
-  const std::uint32_t source_layer = layer - source_.shard.layers_first;
-  const std::uint32_t target_layer = target_layer_ + (layer - layers_.first) - target_.shard.layers_first;
-  const std::uint32_t planes_count = planes(source_.layout.form);
+  const std::uint32_t source_layer = at.layer - source_.shard.layers_first;
+  const std::uint32_t target_layer = target_layer_ + (at.layer - layers_.first) - target_.shard.layers_first;
   Pieces pieces(out);
-  // Tokens that stay inside one block on both sides.
-  const auto each_run = [&](auto&& run) {
-    for (std::uint32_t token = tokens_.first; token < tokens_.last;) {
-      const std::uint32_t in_source = token % from.block_tokens;
-      const std::uint32_t in_target = token % to.block_tokens;
-      const std::uint32_t count =
-          std::min({from.block_tokens - in_source, to.block_tokens - in_target, tokens_.last - token});
-      run(source_blocks_[token / from.block_tokens], in_source, target_blocks_[token / to.block_tokens], in_target,
-          count);
-      token += count;
-    }
-  };
-  const auto add_plane = [&](std::uint32_t plane, std::uint32_t source_block, std::uint32_t in_source,
-                             std::uint32_t target_block, std::uint32_t in_target, std::uint32_t count) {
+  const auto add_plane = [&](std::uint32_t plane, const Run& run) {
     pieces.add_grid({.source_tensor = from.separate ? source_layer * 2 + plane : source_layer,
                      .target_tensor = to.separate ? target_layer * 2 + plane : target_layer,
-                     .source = from.at(source_block, in_source, plane, heads_.first),
-                     .target = to.at(target_block, in_target, plane, heads_.first),
+                     .source = from.at(run.source_block, run.in_source, plane, heads_.first),
+                     .target = to.at(run.target_block, run.in_target, plane, heads_.first),
                      .bytes = 0},
-                    from, to, vector, count, heads_.size());
+                    from, to, vector, run.tokens, heads_.size());
   };
   const Form form = source_.layout.form;
   const bool alike = form == target_.layout.form;
-  if (alike && form == Form::token_interleaved) {
-    // K and V of a token are neighbours where all heads move.
-    const bool whole = heads_ == heads_of(source_) && heads_ == heads_of(target_);
-    each_run([&](auto source_block, auto in_source, auto target_block, auto in_target, std::uint32_t count) {
-      if (whole) {
-        pieces.add({.source_tensor = source_layer,
-                    .target_tensor = target_layer,
-                    .source = from.at(source_block, in_source, 0, heads_.first),
-                    .target = to.at(target_block, in_target, 0, heads_.first),
-                    .bytes = count * from.token});
-        return;
-      }
-      for (std::uint32_t plane = 0; plane < 2; ++plane) {
-        add_plane(plane, source_block, in_source, target_block, in_target, count);
-      }
-    });
-  } else if (alike && form == Form::block_interleaved) {
-    each_run([&](auto... run) {
-      for (std::uint32_t plane = 0; plane < 2; ++plane) add_plane(plane, run...);
-    });
-  } else {
-    for (std::uint32_t plane = 0; plane < planes_count; ++plane) {
-      each_run([&](auto... run) { add_plane(plane, run...); });
+  // K and V of a token, or of a block, are neighbours: they follow each other run by run.
+  const bool together = alike && (form == Form::token_interleaved || form == Form::block_interleaved);
+  const bool joined = alike && form == Form::token_interleaved && heads_ == heads_of(source_) &&
+                      heads_ == heads_of(target_);  // all heads move, so K and V are one piece
+  const auto add_run = [&](const Run& run) {
+    if (joined) {
+      pieces.add({.source_tensor = source_layer,
+                  .target_tensor = target_layer,
+                  .source = from.at(run.source_block, run.in_source, 0, heads_.first),
+                  .target = to.at(run.target_block, run.in_target, 0, heads_.first),
+                  .bytes = run.tokens * from.token});
+      return;
+    }
+    if (!together) return add_plane(at.plane, run);
+    for (std::uint32_t plane = 0; plane < 2; ++plane) add_plane(plane, run);
+  };
+  // Where the tokens of a head, or of all that move, lie together on both sides, a run of any length is a piece a head,
+  // or one. Else it may be a piece a token and head, and is not longer than what is wanted.
+  const auto apart = [&](const Steps& side) { return side.token == vector; };
+  const auto in_rows = [&](const Steps& side) { return side.head == vector && side.token == vector * heads_.size(); };
+  const bool long_runs = (apart(from) && apart(to)) || (in_rows(from) && in_rows(to)) || joined;
+  const std::uint64_t tokens_max = long_runs ? tokens_.size() : pieces_wanted / heads_.size() + 1;
+  const std::uint32_t planes_apart = together ? 1 : planes(form);
+  const std::size_t enough = out.size() + pieces_wanted;
+  for (; at.plane < planes_apart; ++at.plane, at.token = tokens_.first) {
+    while (at.token < tokens_.last) {
+      if (out.size() >= enough) return false;
+      const Run run = run_at(at.token, static_cast<std::uint32_t>(std::min<std::uint64_t>(tokens_max, tokens_.size())));
+      add_run(run);
+      at.token += run.tokens;
     }
   }
+  return true;
+}
+
+/// Tokens that stay inside one block on both sides.
+BytePlan::Run BytePlan::run_at(std::uint32_t token, std::uint32_t tokens_max) const noexcept {
+  const std::uint32_t in_source = token % source_.layout.block_tokens;
+  const std::uint32_t in_target = token % target_.layout.block_tokens;
+  return {.source_block = source_blocks_[token / source_.layout.block_tokens],
+          .target_block = target_blocks_[token / target_.layout.block_tokens],
+          .in_source = in_source,
+          .in_target = in_target,
+          .tokens = std::min({source_.layout.block_tokens - in_source, target_.layout.block_tokens - in_target,
+                              tokens_.last - token, tokens_max})};
 }
 
 }  // namespace hixl::kv

@@ -4,6 +4,7 @@
 // it is made, so that asking for the pieces of a layer cannot fail.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -43,11 +44,29 @@ class BytePlan {
   /// Leaves the tokens before `first` out.
   void begin_at(std::uint32_t first) noexcept;
   [[nodiscard]] std::uint64_t layer_bytes() const noexcept;
-  /// Appends the pieces of one layer, neighbours joined.
-  void add_layer(std::uint32_t layer, std::vector<Piece>& out) const;
+  /// A layer that is being cut: what comes next.
+  struct Cut {
+    std::uint32_t layer = 0;
+    std::uint32_t plane = 0;
+    std::uint32_t token = 0;
+  };
+  [[nodiscard]] Cut begin_layer(std::uint32_t layer) const noexcept {
+    return {.layer = layer, .plane = 0, .token = tokens_.first};
+  }
+  /// Appends pieces, neighbours joined, until there are `pieces` more, or a few more than that. True: that was the last
+  /// of the layer.
+  bool cut(Cut& at, std::size_t pieces, std::vector<Piece>& out) const;
 
  private:
+  struct Run {
+    std::uint32_t source_block = 0;
+    std::uint32_t target_block = 0;
+    std::uint32_t in_source = 0;  // its first token
+    std::uint32_t in_target = 0;
+    std::uint32_t tokens = 0;
+  };
   BytePlan(const CacheDesc& source, const CacheDesc& target) : source_(source), target_(target) {}
+  [[nodiscard]] Run run_at(std::uint32_t token, std::uint32_t tokens_max) const noexcept;
 
   CacheDesc source_;
   CacheDesc target_;

@@ -76,42 +76,49 @@ void Transfer::State::entered(const Completion& completion) {
 /// layer, whole.
 void Transfer::State::fill() {
   const bool whole = layer_by_layer();
-  const bool put = parts_.verb == TransferVerb::put;
   const auto touch = [&](std::uint32_t place) {
     batch_layers_.push_back(place);
     layers_[place].flights += 1;
   };
-  if (piece_at_ < pieces_.size()) touch(layer_cut_);
-  for (;;) {
-    if (piece_at_ == pieces_.size()) {
+  const auto full = [&] { return !whole && (batch_.size() >= k_entries_max || batch_bytes_ >= k_batch_bytes_max); };
+  if (cutting_) touch(layer_cut_);
+  while (!full()) {
+    if (!cutting_) {
       if (queue_.empty() || (whole && !batch_layers_.empty())) return;
       layer_cut_ = queue_.front();
       queue_.pop_front();
-      pieces_.clear();
-      piece_at_ = 0;
-      parts_.plan.add_layer(parts_.plan.layers().first + layer_cut_, pieces_);
+      cut_ = parts_.plan.begin_layer(parts_.plan.layers().first + layer_cut_);
+      cut_over_ = false;
+      cutting_ = true;
       touch(layer_cut_);
     }
-    while (piece_at_ < pieces_.size() &&
-           (whole || (batch_.size() < k_entries_max && batch_bytes_ < k_batch_bytes_max))) {
-      const Piece& piece = pieces_[piece_at_++];
-      const std::uint64_t here = put ? piece.source : piece.target;
-      const std::uint64_t there = put ? piece.target : piece.source;
-      const TensorAddress& local = parts_.local->tensors[put ? piece.source_tensor : piece.target_tensor];
-      const TensorAddress& remote = parts_.remote->tensors[put ? piece.target_tensor : piece.source_tensor];
-      batch_.push_back({.verb = parts_.verb,
-                        .local = reinterpret_cast<void*>(local.address + here),
-                        .remote = {.rank = parts_.remote->rank,
-                                   .address = remote.address + there,
-                                   .region = remote.region,
-                                   .incarnation = parts_.remote->directory.incarnation},
-                        .size = piece.bytes});
-      batch_bytes_ += piece.bytes;
+    if (piece_at_ == pieces_.size()) {
+      pieces_.clear();
+      piece_at_ = 0;
+      // Not more than a batch takes, since the loop waits meanwhile.
+      cut_over_ = parts_.plan.cut(cut_, k_entries_max, pieces_);
     }
-    if (piece_at_ < pieces_.size()) return;
+    while (piece_at_ < pieces_.size() && !full()) add_to_batch(pieces_[piece_at_++]);
+    if (!cut_over_ || piece_at_ < pieces_.size()) continue;
     layers_[layer_cut_].posted_all = true;
-    if (batch_.size() >= k_entries_max || batch_bytes_ >= k_batch_bytes_max) return;
+    cutting_ = false;
   }
+}
+
+void Transfer::State::add_to_batch(const Piece& piece) {
+  const bool put = parts_.verb == TransferVerb::put;
+  const std::uint64_t here = put ? piece.source : piece.target;
+  const std::uint64_t there = put ? piece.target : piece.source;
+  const TensorAddress& local = parts_.local->tensors[put ? piece.source_tensor : piece.target_tensor];
+  const TensorAddress& remote = parts_.remote->tensors[put ? piece.target_tensor : piece.source_tensor];
+  batch_.push_back({.verb = parts_.verb,
+                    .local = reinterpret_cast<void*>(local.address + here),
+                    .remote = {.rank = parts_.remote->rank,
+                               .address = remote.address + there,
+                               .region = remote.region,
+                               .incarnation = parts_.remote->directory.incarnation},
+                    .size = piece.bytes});
+  batch_bytes_ += piece.bytes;
 }
 
 Result<Request> Transfer::State::post(Flight& flight) {

@@ -79,6 +79,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   void landed(Flight& flight, const Completion& completion);
   void advance();
   void fill();
+  void add_to_batch(const Piece& piece);
   [[nodiscard]] Result<Request> post(Flight& flight);
   void stop_with(const Error& why);
   [[nodiscard]] bool all_there() const noexcept;
@@ -97,9 +98,12 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   std::optional<Error> error_;
   std::vector<Layer> layers_;
   std::deque<std::uint32_t> queue_;  // places of layers that may move
-  std::vector<Piece> pieces_;        // of the layer that is being cut
-  std::size_t piece_at_ = 0;
+  bool cutting_ = false;             // a layer of which not all pieces are in batches
   std::uint32_t layer_cut_ = 0;
+  BytePlan::Cut cut_{};
+  bool cut_over_ = false;
+  std::vector<Piece> pieces_;  // cut, and in no batch before piece_at_
+  std::size_t piece_at_ = 0;
   std::vector<BatchEntry> batch_;  // filled, and not posted yet
   std::uint64_t batch_bytes_ = 0;
   std::vector<std::uint32_t> batch_layers_;

@@ -22,12 +22,17 @@ std::uint64_t base_seed() {
   return given != nullptr ? std::stoull(given) : 1;
 }
 
-/// All pieces of a plan, carried out on plain memory.
-void carry_out(const BytePlan& plan, const Memory& source, Memory& target) {
+/// All pieces of a plan, cut so many at a time and carried out on plain memory.
+void carry_out(const BytePlan& plan, const Memory& source, Memory& target, std::size_t at_a_time) {
   std::vector<Piece> pieces;
   for (std::uint32_t layer = plan.layers().first; layer < plan.layers().last; ++layer) {
     pieces.clear();
-    plan.add_layer(layer, pieces);
+    BytePlan::Cut at = plan.begin_layer(layer);
+    for (std::size_t before = 0; !plan.cut(at, at_a_time, pieces); before = pieces.size()) {
+      // What was wanted, and at most one more run: two planes of so many tokens, or one a head.
+      REQUIRE(pieces.size() >= before + at_a_time);
+      REQUIRE(pieces.size() <= before + 3 * at_a_time + 4 * plan.heads().size());
+    }
     std::uint64_t bytes = 0;
     for (const Piece& piece : pieces) {
       REQUIRE(piece.bytes > 0);
@@ -47,7 +52,8 @@ std::size_t pieces_of(const CacheDesc& source, const CacheDesc& target, const Sl
   const auto plan = BytePlan::make(source, target, slice, true);
   REQUIRE(plan);
   std::vector<Piece> pieces;
-  plan->add_layer(plan->layers().first, pieces);
+  BytePlan::Cut at = plan->begin_layer(plan->layers().first);
+  CHECK(plan->cut(at, 1U << 30U, pieces));
   return pieces.size();
 }
 
@@ -71,8 +77,32 @@ TEST_CASE("F115 F122 F127 any layouts, shards and slices: exactly the bytes of t
     maker.fill(target);
     Memory wanted = target;
     copy_by_number(pair.source, source, pair.target, wanted, pair.slice, pair.part);
-    carry_out(*plan, source, target);
+    carry_out(*plan, source, target, seed % 3 == 0 ? 1U << 30U : 1 + seed % 7);
     REQUIRE(target == wanted);
+  }
+}
+
+TEST_CASE("a layer of any size is cut in steps of what is wanted, and lies together all the same") {
+  const auto cache = [](Order order, std::uint32_t heads) {
+    return CacheDesc{
+        .layout = {.order = order, .layers = 1, .kv_heads = heads, .head_dim = 8, .block_tokens = 1U << 20U},
+        .blocks = 1,
+        .shard = {.heads_total = 8}};
+  };
+  const std::vector<std::uint32_t> one{0};
+  const Slice slice{.source = one, .target = one};
+  CHECK(pieces_of(cache(Order::token_major, 8), cache(Order::token_major, 8), slice) == 2);
+  CHECK(pieces_of(cache(Order::head_major, 8), cache(Order::head_major, 4), slice) == 2);
+  // Half the heads of each token: two million pieces.
+  const auto plan = BytePlan::make(cache(Order::token_major, 8), cache(Order::token_major, 4), slice, true);
+  REQUIRE(plan);
+  BytePlan::Cut at = plan->begin_layer(0);
+  std::vector<Piece> pieces;
+  for (int step = 0; step < 100; ++step) {
+    REQUIRE_FALSE(plan->cut(at, 4'096, pieces));
+    REQUIRE(pieces.size() >= 4'096);
+    REQUIRE(pieces.size() < std::size_t{3} * 4'096);
+    pieces.clear();
   }
 }
 
