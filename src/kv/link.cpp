@@ -53,15 +53,106 @@ std::shared_ptr<Told> begin_publish(const std::shared_ptr<DataDist::State>& home
 }
 
 /// One rank that is being linked.
-struct Joining {
+class Joining {
+ public:
+  Joining(DataDist::State& home, Rank rank, Instant deadline)
+      : home_(home.shared_from_this()), rank_(rank), deadline_(deadline) {}
+  ~Joining() {
+    if (header_) header_->give_up();
+  }
+  Joining(Joining&&) = default;
+  Joining& operator=(Joining&&) = delete;
+  void begin();
+  /// Goes on as far as it can.
+  void look();
+  [[nodiscard]] Rank rank() const noexcept { return rank_; }
+
+  std::optional<Result<void>> result;  // for whoever began it
+
+ private:
   enum class Step : std::uint8_t { meeting, telling, listening, reading };
-  Rank rank = k_no_rank;
-  Step step = Step::meeting;
-  std::shared_ptr<Told> told;  // waited for before the next step
-  Link link{};                 // from telling on
-  std::shared_ptr<Fetch> header;
-  std::optional<Result<void>> result;
+  void meet();
+  void listen();
+  void read();
+
+  std::shared_ptr<DataDist::State> home_;
+  Rank rank_;
+  Instant deadline_;
+  Step step_ = Step::meeting;
+  std::shared_ptr<Told> told_;  // waited for before the next step
+  Link link_{};                 // from telling on
+  std::shared_ptr<Fetch> header_;
 };
+
+void Joining::begin() {
+  step_ = Step::meeting;
+  if (rank_ != home_->own_rank) told_ = begin_publish(home_, rank_, {home_->region}, deadline_);
+}
+
+void Joining::look() {
+  if (told_) {
+    const auto heard = told_->look();
+    if (!heard) return;
+    told_ = nullptr;
+    if (!*heard) {
+      result = *heard;
+      return;
+    }
+  }
+  if (step_ == Step::meeting) {
+    meet();
+    if (step_ == Step::meeting || told_) return;
+  }
+  if (step_ == Step::telling) {
+    home_->tell(link_, LinkSays::linked);
+    step_ = Step::listening;
+  }
+  if (step_ == Step::listening) listen();
+  if (step_ == Step::reading && !result) read();
+}
+
+void Joining::meet() {
+  const auto at = home_->find_directory(rank_);
+  if (!at) return;
+  const auto prepared = home_->prepare_link(*at);
+  if (!prepared) {
+    result = fail(prepared.error());
+    return;
+  }
+  link_ = *prepared;
+  step_ = Step::telling;
+  // Who registers from now on tells this link of it; what is there already is told here.
+  const std::vector<Region> what = home_->regions_of_caches();
+  if (!what.empty() && rank_ != home_->own_rank) told_ = begin_publish(home_, rank_, what, deadline_);
+}
+
+void Joining::listen() {
+  const LinkWord heard = home_->said_by(rank_);
+  const bool of_that_life = heard.life == life_of(link_.directory);
+  if (of_that_life && heard.says == LinkSays::linked) {
+    link_.index_there = heard.link;
+    auto begun = Fetch::begin(home_, link_.directory, k_header_bytes, deadline_);
+    if (begun) {
+      header_ = std::move(*begun);
+      step_ = Step::reading;
+    } else {
+      result = fail(begun.error());
+    }
+  } else if (!of_that_life && !home_->alive(link_.directory)) {
+    begin();  // it may come again in another life
+  }
+}
+
+void Joining::read() {
+  const auto bytes = header_->look();
+  if (!bytes) return;
+  const auto counts = *bytes ? decode_counts(**bytes) : std::nullopt;
+  if (counts) {
+    result = home_->complete_link(link_.directory, link_.index_there, *counts);
+  } else {
+    result = fail(*bytes ? home_->error_of(ErrorCode::version_mismatch, rank_) : bytes->error());
+  }
+}
 
 }  // namespace
 
@@ -178,93 +269,34 @@ std::vector<Result<void>> DataDist::State::link(std::span<const Rank> ranks, Tim
   const auto deadline = deadline_of(timeout);
   if (!deadline) return refuse_all(deadline.error());
   if (const auto waited = may_block(); !waited) return refuse_all(waited.error());
-  const auto meet = [&](Joining& joining) {
-    joining.step = Joining::Step::meeting;
-    if (joining.rank != own_rank) joining.told = begin_publish(shared_from_this(), joining.rank, {region}, *deadline);
-  };
-  std::vector<Joining> all(ranks.size());
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    all[i].rank = ranks[i];
-    if (ranks[i] >= runtime.world_size()) {
-      all[i].result =
-          fail(ErrorCode::rank_out_of_range, {.rank = ranks[i], .stage = Stage::kv, .limit = runtime.world_size()});
-    } else if (link_state(ranks[i]) == LinkState::linked) {
-      all[i].result = Result<void>();
+  std::vector<Joining> all;
+  all.reserve(ranks.size());
+  for (const Rank rank : ranks) {
+    Joining& joining = all.emplace_back(*this, rank, *deadline);
+    if (rank >= runtime.world_size()) {
+      joining.result =
+          fail(ErrorCode::rank_out_of_range, {.rank = rank, .stage = Stage::kv, .limit = runtime.world_size()});
+    } else if (link_state(rank) == LinkState::linked) {
+      joining.result = Result<void>();
     } else {
-      meet(all[i]);
+      joining.begin();
     }
   }
-  const auto look = [&](Joining& joining) {
-    if (joining.told) {
-      const auto result = joining.told->look();
-      if (!result) return;
-      joining.told = nullptr;
-      if (!*result) {
-        joining.result = *result;
-        return;
-      }
-    }
-    if (joining.step == Joining::Step::meeting) {
-      const auto at = find_directory(joining.rank);
-      if (!at) return;
-      const auto prepared = prepare_link(*at);
-      if (!prepared) {
-        joining.result = fail(prepared.error());
-        return;
-      }
-      joining.link = *prepared;
-      joining.step = Joining::Step::telling;
-      // Who registers from now on tells this link of it; what is there already is told here.
-      const std::vector<Region> what = regions_of_caches();
-      if (!what.empty() && joining.rank != own_rank) {
-        joining.told = begin_publish(shared_from_this(), joining.rank, what, *deadline);
-        return;
-      }
-    }
-    if (joining.step == Joining::Step::telling) {
-      tell(joining.link, LinkSays::linked);
-      joining.step = Joining::Step::listening;
-    }
-    const LinkWord heard = said_by(joining.rank);
-    const bool of_that_life = heard.life == life_of(joining.link.directory);
-    if (joining.step == Joining::Step::listening) {
-      if (of_that_life && heard.says == LinkSays::linked) {
-        const auto begun = Fetch::begin(shared_from_this(), joining.link.directory, k_header_bytes, *deadline);
-        if (begun) joining.header = *begun;
-        if (!begun) joining.result = fail(begun.error());
-        joining.step = Joining::Step::reading;
-      } else if (!of_that_life && !alive(joining.link.directory)) {
-        meet(joining);  // it may come again in another life
-      }
-      return;
-    }
-    const auto bytes = joining.header->look();
-    if (!bytes) return;
-    const auto counts = *bytes ? decode_counts(**bytes) : std::nullopt;
-    if (counts) {
-      joining.result = complete_link(joining.link.directory, heard.link, *counts);
-    } else {
-      joining.result = fail(*bytes ? error_of(ErrorCode::version_mismatch, joining.rank) : bytes->error());
-    }
-  };
   const auto over = [&] {
     bool all_over = true;
     for (Joining& joining : all) {
-      if (!joining.result) look(joining);
+      if (!joining.result) joining.look();
       all_over = all_over && joining.result.has_value();
     }
     return all_over;
   };
   const auto waited = await(*deadline, over);
-  for (const Joining& joining : all) {
-    if (joining.header) joining.header->give_up();
-  }
   std::vector<Result<void>> results;
   for (const Joining& joining : all) {
     if (joining.result) {
       results.push_back(*joining.result);
     } else {
-      results.push_back(fail(error_of(waited ? ErrorCode::deadline_exceeded : waited.error().code, joining.rank)));
+      results.push_back(fail(error_of(waited ? ErrorCode::deadline_exceeded : waited.error().code, joining.rank())));
     }
   }
   return results;
