@@ -74,7 +74,7 @@ Result<void> DataDist::State::start_keeper() {
 
 bool DataDist::State::at_rest() const {
   const bool moving = std::any_of(links.begin(), links.end(), [](const auto& at) { return at.second.moving > 0; });
-  return moves.empty() && !moving && errands == 0;
+  return moves.empty() && !moving;
 }
 
 Result<void> DataDist::State::close(Timeout timeout) {
@@ -107,7 +107,7 @@ Result<void> DataDist::State::close(Timeout timeout) {
     look_at_leases();
     {
       const std::lock_guard lock(mutex);
-      if (!at_rest() || leases.size() > 0 || !retries.empty()) return false;
+      if (!at_rest() || errands > 0 || leases.size() > 0 || !retries.empty()) return false;
       if (std::any_of(returns.begin(), returns.end(), [&](const Return& at) { return alive(at.gate.at); }))
         return false;
     }

@@ -134,7 +134,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   [[nodiscard]] Result<void> start_keeper();
   [[nodiscard]] Result<void> take_down(Instant deadline);
   void let_go();
-  /// Nothing of ours is under way any more that would come back here.
+  /// No transfer of ours is open, and no gate is to be left: nothing comes back that would look at the directory.
   [[nodiscard]] bool at_rest() const;  // locked by the caller
 
   // ---- caches.cpp ----
