@@ -57,7 +57,8 @@ class Transfer {
   /// The result, or BUSY while it is under way. Never blocks.
   [[nodiscard]] Result<void> query() const;
   /// Waits for the end; k_default_timeout: for as long as the transfer may take. DEADLINE_EXCEEDED here means the wait
-  /// ended. WOULD_DEADLOCK on the loop thread.
+  /// ended, and so may STOPPED: close() has begun, and query() tells what becomes of it. WOULD_DEADLOCK on the loop
+  /// thread.
   [[nodiscard]] Result<void> wait(Timeout timeout = k_default_timeout) const;
   [[nodiscard]] Progress progress() const;
   /// Of a layered one: this layer's bytes are final here (push) or there (pull). Any order, each once (ALREADY_EXISTS).
