@@ -3,7 +3,9 @@
 """Ours beside perftest on the same device, in turns, in one run: beside_perftest.py BUILD [ROUNDS]
 
 Prints one row a question with medians over the rounds, their spread, and the ratio, where 1 is perftest and more is
-better. Ends with 1 if a ratio is below LEAST: emulation moves by a third, so no finer judgement is possible there.
+better. Ends with 1 if a ratio of bandwidths is below LEAST: emulation moves by a third, so no finer judgement is
+possible there. Small transfers have a floor of their own: the processor that executes the library is emulated as well,
+and its part of an operation counts for more than on a real machine (docs/links/roce.md has the profile).
 """
 
 import json
@@ -17,6 +19,7 @@ import time
 GID_INDEX = "1"  # of the IPv4 address
 PORT = "18515"
 LEAST = 0.7
+LEAST_SMALL = 0.2
 PATIENCE_S = 60
 QUESTIONS = ["put_lat:8", "get_lat:8", "put_bw:65536", "put_bw:1048576"]
 
@@ -87,9 +90,9 @@ def main():
         ("1 MiB puts, MiB/s", "put_bw:1048576", "ib_write_bw:1048576",
          middle["put_bw:1048576"] / middle["ib_write_bw:1048576"], LEAST),
         ("8 B put, µs", "put_lat:8", "read + 2 requests", middle["read + 2 requests"] / middle["put_lat:8"],
-         LEAST / 1.3),
+         LEAST_SMALL),
         ("8 B put, µs", "put_lat:8", "ib_read_lat:8", middle["ib_read_lat:8"] / middle["put_lat:8"], 0),
-        ("8 B get, µs", "get_lat:8", "ib_read_lat:8", middle["ib_read_lat:8"] / middle["get_lat:8"], LEAST / 1.3),
+        ("8 B get, µs", "get_lat:8", "ib_read_lat:8", middle["ib_read_lat:8"] / middle["get_lat:8"], LEAST_SMALL),
         ("8 B put, µs", "put_lat:8", "ib_write_lat:8", middle["ib_write_lat:8"] / middle["put_lat:8"], 0),
         # Both rails share the two emulated processors with both processes: this shows what those give.
         ("two rails, MiB/s", "both rails", "put_bw:1048576", middle["both rails"] / middle["put_bw:1048576"], 0),

@@ -31,7 +31,6 @@ class Case:
 # What a plain run leaves out, by parts of names. Each is still run by --only.
 NOT_YET = {
     "failover gap": "the emulated machine's own pauses are longer than the gap; takes 100 s",
-    "beside perftest": "8-byte puts take five times ib_read_lat",
 }
 
 
