@@ -18,11 +18,17 @@ KEEPALIVE = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, s
              (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
 
 
+def until_gone(_, sock):
+    """Of a guest who says nothing more."""
+    sock.settimeout(None)
+    sock.recv(1)
+
+
 class Door:
-    def __init__(self, host, port, enter):
-        """enter(sock, deadline) shakes hands. What it gives has its close() called when the other side is gone; what
-        it raises the other side is told."""
-        self._enter, self._closed = enter, threading.Event()
+    def __init__(self, host, port, enter, stay=until_gone):
+        """enter(sock, deadline) shakes hands. stay(guest, sock) speaks with what it gives, whose close() is called
+        when that returns: when the other side is gone. What enter() raises the other side is told."""
+        self._enter, self._stay, self._closed = enter, stay, threading.Event()
         self._handshakes = threading.Semaphore(HANDSHAKES_MAX)
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -61,8 +67,7 @@ class Door:
                 finally:
                     self._handshakes.release()
                 if guest is not None:
-                    sock.settimeout(None)
-                    sock.recv(1)  # nothing comes: returns when the other side is gone
+                    self._stay(guest, sock)
         except OSError:  # it has gone without a word
             pass
         finally:
