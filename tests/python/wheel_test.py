@@ -19,7 +19,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BACK_END = "meson-python>=0.16"
 TESTS = ["test_errors", "test_transfer"]
 EXPECTED = {"hixl/_core.abi3.so", "hixl/libhixl.so.0", "hixl/__init__.py", "hixl/py.typed", "hixl/_core.pyi",
-            "hixl/kv.py", "ascend_hixl/__init__.py", "ascend_rt/__init__.py", "llm_datadist/__init__.py"}
+            "hixl/kv.py", "hixl/integrations/vllm_connector.py", "ascend_hixl/__init__.py", "ascend_rt/__init__.py",
+            "llm_datadist/__init__.py"}
+IMPORTED = ["ascend_hixl", "llm_datadist", "hixl.integrations.vllm_connector"]
 TIMEOUT_S = 240
 SKIPPED = 77
 
@@ -73,7 +75,8 @@ def main():
         must(sys.executable, "-m", "venv", "--without-pip", clean)
         python = os.path.join(clean, "bin", "python")
         must(pip, "--python", python, "install", "--quiet", "--no-deps", "--no-index", os.path.join(folder, wheel))
-        place = must(python, "-c", "import hixl; print(hixl.__path__[0])", env=environment).strip()
+        place = must(python, "-c", f"import hixl, {', '.join(IMPORTED)}; print(hixl.__path__[0])",
+                     env=environment).strip()
         if not place.startswith(os.path.realpath(folder)):
             sys.exit(f"another hixl was imported: {place}")
         for version, interpreter in sorted(versions.items()):
