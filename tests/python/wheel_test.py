@@ -19,9 +19,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BACK_END = "meson-python>=0.16"
 TESTS = ["test_errors", "test_transfer"]
 EXPECTED = {"hixl/_core.abi3.so", "hixl/libhixl.so.0", "hixl/__init__.py", "hixl/py.typed", "hixl/_core.pyi",
-            "hixl/kv.py", "hixl/integrations/vllm_connector.py", "ascend_hixl/__init__.py", "ascend_rt/__init__.py",
-            "llm_datadist/__init__.py"}
-IMPORTED = ["ascend_hixl", "llm_datadist", "hixl.integrations.vllm_connector"]
+            "hixl/kv.py", "hixl/integrations/vllm_connector.py", "hixl/integrations/mooncake.py",
+            "ascend_hixl/__init__.py", "ascend_rt/__init__.py", "llm_datadist/__init__.py"}
+IMPORTED = ["ascend_hixl", "llm_datadist", "hixl.integrations.vllm_connector", "hixl.integrations.mooncake"]
 TIMEOUT_S = 240
 SKIPPED = 77
 
