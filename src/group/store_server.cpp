@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -30,8 +31,9 @@ constexpr std::size_t k_clients_max = 4096;
 constexpr std::size_t k_half_open_max = 64;
 /// Time for a claim to arrive: many round trips of any network, and short enough to be rid of port scanners.
 constexpr Duration k_claim_time = 2s;
-/// Time for the holder of a rank to answer a ping when another wants the rank: a loop that turns answers in
-/// milliseconds, and whoever waits for the answer still has most of its connect timeout (5 s) left.
+/// Time for the holder of a rank to answer a ping when another wants the rank, and to claim again when its connection
+/// has ended: a loop that turns answers in milliseconds, and whoever waits for the answer still has most of its connect
+/// timeout (5 s) left.
 constexpr Duration k_holder_answer_time = 500ms;
 /// Time without room in the stream after which a reader counts as one that never reads.
 constexpr Duration k_reader_stall_time = 2s;
@@ -49,6 +51,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   struct Life {
     Birth birth = 0;
     Incarnation incarnation = 0;
+    std::optional<Instant> lost{};  ///< when its connection ended, if it did not leave
   };
 
   explicit Impl(runtime::Loop& on_loop) : loop(on_loop) {}
@@ -60,7 +63,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   void answer(Client& client, ErrorCode code, std::uint64_t limit);
   void on_lookup(Client& client, const wire::StoreLookup& lookup);
   void on_holder_answer(Client& holder);
-  void drop(Client& client);
+  void drop(Client& client, bool left = false);
   void changed(Rank rank);
   void make_room();
   [[nodiscard]] const runtime::Address& address() const { return listener->address(); }
@@ -128,7 +131,7 @@ void StoreServer::Impl::Client::on_frame(const wire::FrameHeader& header, ConstB
       return server.on_lookup(*this, lookup);
     case wire::FrameType::store_leave:
       if (state == State::half_open || !wire::decode_body(body, leave)) return malformed();
-      return server.drop(*this);
+      return server.drop(*this, true);
     case wire::FrameType::pong:
       if (state == State::member) server.on_holder_answer(*this);
       return;
@@ -250,7 +253,9 @@ void StoreServer::Impl::on_claim(Client& client, const wire::StoreClaim& claim) 
   settle(client);
 }
 
-/// Grants the rank, or asks its holder whether it still lives.
+/// Grants the rank, or asks its holder whether it still lives. That a connection ended is no proof that a process did:
+/// its rank is given to one that was born later, and to others when the holder would have claimed again. Else it would
+/// be replaced, for good, by an earlier life whose claim came late, and which may be dead.
 void StoreServer::Impl::settle(Client& client) {
   const wire::Endpoints& wanted = client.claim.endpoints;
   const Life& last = newest[wanted.rank];
@@ -260,8 +265,11 @@ void StoreServer::Impl::settle(Client& client) {
   }
   const auto member = members.find(wanted.rank);
   // A birth above all that are known here tells that the holder has been replaced already, at an earlier store.
-  if (member == members.end() || last.incarnation == wanted.incarnation || wanted.birth > last.birth) {
-    return grant(client);
+  if (last.incarnation == wanted.incarnation || wanted.birth > last.birth) return grant(client);
+  if (member == members.end()) {
+    const Instant given = last.lost ? *last.lost + k_holder_answer_time : loop.now();
+    if (client.claim.born > last.birth || given <= loop.now()) return grant(client);
+    return loop.start_after(client, given - loop.now());
   }
   loop.start_after(client, k_holder_answer_time);
   // A holder that has no room for a ping does not read, and will not answer.
@@ -275,7 +283,7 @@ void StoreServer::Impl::grant(Client& client) {
     const Birth told = client.claim.endpoints.birth;
     const Birth birth = told != 0 ? told : std::max(last.birth + 1, client.claim.born);
     if (birth > wire::k_birth_max) return answer(client, ErrorCode::limit_reached, wire::k_birth_max);
-    last = {birth, client.claim.endpoints.incarnation};
+    last = {birth, client.claim.endpoints.incarnation, {}};
   }
   Member& member = members[rank];
   Client* const former = std::exchange(member.holder, &client);
@@ -330,7 +338,7 @@ void StoreServer::Impl::changed(Rank rank) {
 }
 
 /// Takes back what the client holds. It is deleted later: this may run inside one of its own events.
-void StoreServer::Impl::drop(Client& client) {
+void StoreServer::Impl::drop(Client& client, bool left) {
   const auto state = std::exchange(client.state, Client::State::dropped);
   client.cancel();
   loop.defer(*this);
@@ -340,11 +348,14 @@ void StoreServer::Impl::drop(Client& client) {
   const auto member = members.find(rank);
   if (member == members.end() || member->second.holder != &client) return;  // replaced
   members.erase(member);
+  if (!left) newest[rank].lost = loop.now();
   changed(rank);
   // Whoever asked for the rank of this holder need not wait for its answer any longer. The first in order of arrival
-  // gets it; grant() sees to the others.
+  // that may have it gets it; grant() sees to the others.
   for (auto& [id, other] : clients) {
-    if (other->state == Client::State::waiting && other->claim.endpoints.rank == rank) return grant(*other);
+    if (other->state != Client::State::waiting || other->claim.endpoints.rank != rank) continue;
+    settle(*other);
+    if (members.contains(rank)) return;
   }
   if (!members.empty()) return;
   world_size = 0;

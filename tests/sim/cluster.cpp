@@ -108,6 +108,8 @@ Cluster::Life& Cluster::start(Rank rank) {
   core::Parts parts;
   parts.driver = std::make_unique<VirtualDriver>(world_, *life->port);
   parts.hosted = true;
+  parts.born = static_cast<Birth>(
+      std::chrono::duration_cast<std::chrono::microseconds>(world_.now().time_since_epoch()).count());
   // Every rank of a seed has tcp; with the fabric, that is the better link and tcp the spare.
   for (std::uint32_t i = 0; fabric_ && i < shape_.card_links; ++i) {
     parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));

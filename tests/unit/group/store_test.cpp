@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The store against well-meaning and other clients: who holds a rank, who is told what, and what strangers can do.
+// The store against well-meaning and other clients: who is told what, and what strangers can do.
 #include "store_world.hpp"
 
 namespace hixl::group::test {
@@ -54,60 +54,12 @@ TEST_CASE("a rank that leaves, dies or restarts is reported as what it is") {
   world.run_for(100ms);
   CHECK(witness.notices.back() == Notice{1, second.mine.incarnation, false});
   MemberProcess third(world, 1);
+  third.born = 50;
   third.join();
   world.run_for(100ms);
   CHECK(third.is_joined());
   CHECK(witness.notices.back() == Notice{1, third.mine.incarnation, true});
   CHECK(witness.notices.size() == 5);
-}
-
-TEST_CASE("RANK_CONFLICT: a rank whose holder lives is not given away") {
-  VirtualWorld world(3);
-  StoreProcess store(world);
-  MemberProcess holder(world, 1);
-  holder.join();
-  world.run_for(100ms);
-  MemberProcess rival(world, 1);
-  rival.join();
-  world.run_for(400ms);
-  CHECK(rival.code() == ErrorCode::rank_conflict);
-  CHECK(rival.joined->error().detail.rank == 1);
-  CHECK(rival.joined->error().detail.stage == Stage::rendezvous);
-  CHECK(store.counters().conflicts == 1);
-  MemberProcess witness(world, 0);
-  witness.watch(1);
-  witness.join();
-  world.run_for(100ms);
-  CHECK(witness.knows(holder));
-}
-
-TEST_CASE("a holder that does not answer for half a second is replaced") {
-  VirtualWorld world(4);
-  StoreProcess store(world);
-  MemberProcess holder(world, 1);
-  holder.join();
-  MemberProcess witness(world, 0);
-  witness.watch(1);
-  witness.join();
-  world.run_for(100ms);
-  world.pause(holder.port, 3s);
-  MemberProcess heir(world, 1);
-  heir.join();
-  world.run_for(400ms);
-  CHECK_FALSE(heir.joined.has_value());
-  world.run_for(200ms);
-  CHECK(heir.is_joined());
-  CHECK(witness.knows(heir));
-  CHECK(store.counters().replaced == 1);
-  // The one that was stopped finds its rank taken, and does not get it back.
-  world.run_for(10s);
-  CHECK(witness.knows(heir));
-  CHECK(store.counters().conflicts > 0);
-  // Not even when its heir is gone: others have seen that one, and hold it for over.
-  heir.kill();
-  world.run_for(10s);
-  CHECK_FALSE(witness.knows(holder));
-  CHECK(store.counters().members == 1);
 }
 
 TEST_CASE("every life of a rank gets a birth above all earlier ones, and keeps it") {
@@ -134,7 +86,7 @@ TEST_CASE("every life of a rank gets a birth above all earlier ones, and keeps i
     CHECK(member.membership->birth() == last);
     CHECK(witness.last.birth == last);
     i % 2 == 0 ? member.membership->leave() : member.kill();
-    world.run_for(100ms);
+    world.run_for(600ms);
   }
 }
 
@@ -184,6 +136,7 @@ TEST_CASE("a birth beyond all is refused, and the next one after the last too") 
   world.run_for(100ms);
   REQUIRE(last.is_joined());
   last.kill();
+  world.run_for(600ms);
   MemberProcess beyond(world, 1);
   beyond.join();
   world.run_for(100ms);
@@ -192,22 +145,6 @@ TEST_CASE("a birth beyond all is refused, and the next one after the last too") 
   other.join();
   world.run_for(100ms);
   CHECK(other.is_joined());
-}
-
-TEST_CASE("a rank at once after its holder's death") {
-  VirtualWorld world(5);
-  StoreProcess store(world);
-  MemberProcess holder(world, 1);
-  holder.join();
-  world.run_for(100ms);
-  MemberProcess heir(world, 1);
-  heir.join();
-  // The death reaches the store while it waits for the holder's answer.
-  world.pause(holder.port, 1s);
-  world.run_for(100ms);
-  holder.kill();
-  world.run_for(100ms);
-  CHECK(heir.is_joined());
 }
 
 TEST_CASE("RANK_OUT_OF_RANGE and a wrong world size name the limit") {
