@@ -90,7 +90,8 @@ class Guest:
                 shown = end
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self.hung("the virtual machine does not answer")
+                over = deadline == self.deadline
+                raise self.hung("the time of the whole run is over" if over else "the virtual machine does not answer")
             self.port.settimeout(left)
             try:
                 piece = self.port.recv(1 << 16)
