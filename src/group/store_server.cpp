@@ -283,8 +283,10 @@ void StoreServer::Impl::grant(Client& client) {
     const Birth told = client.claim.endpoints.birth;
     const Birth birth = told != 0 ? told : std::max(last.birth + 1, client.claim.born);
     if (birth > wire::k_birth_max) return answer(client, ErrorCode::limit_reached, wire::k_birth_max);
-    last = {birth, client.claim.endpoints.incarnation, {}};
+    last.birth = birth;
+    last.incarnation = client.claim.endpoints.incarnation;
   }
+  last.lost.reset();
   Member& member = members[rank];
   Client* const former = std::exchange(member.holder, &client);
   member.endpoints = client.claim.endpoints;

@@ -99,6 +99,26 @@ TEST_CASE("who asks while the holder leaves has the rank at once") {
   CHECK(heir.is_joined());
 }
 
+TEST_CASE("a holder that came again and left is no holder that was lost") {
+  VirtualWorld world(5);
+  StoreProcess store(world);
+  MemberProcess holder(world, 1);
+  holder.join();
+  world.run_for(100ms);
+  world.reset(holder.port, store.port);
+  world.run_for(100ms);
+  MemberProcess witness(world, 0);
+  witness.watch(1);
+  witness.join();
+  world.run_for(100ms);
+  REQUIRE(witness.knows(holder));
+  holder.membership->leave();
+  MemberProcess heir(world, 1);
+  heir.join();
+  world.run_for(100ms);
+  CHECK(heir.is_joined());
+}
+
 TEST_CASE("a holder whose connection breaks has its rank again before one that asks for it") {
   VirtualWorld world(5);
   StoreProcess store(world);
