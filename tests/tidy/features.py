@@ -8,27 +8,21 @@ folder of a test file that is named. Exit code 1 if anything is wrong.
     features.py --self-test
 """
 
-import argparse
 import os
 import re
 import sys
+
+sys.dont_write_bytecode = True  # The sources may be read-only, and the tree stays clean.
+
+import pages  # noqa: E402
 
 DOCUMENT = "docs/features.md"
 FEATURES = 206
 COLUMNS = 5
 STATES = ("shown", "partly", "bench", "not yet", "does not apply")
 PLACE = re.compile(r'`([^`]+)`((?:,? "[^"]+")*)(?:; |$)')  # a file, and titles in it
-CASE = re.compile(r'\b(?:TEST_CASE|DOCTEST_TEST_CASE)\w*\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
-PIECE = re.compile(r'"((?:\\.|[^"\\])*)"')
 BUILT = re.compile(r"\btest\(\s*('\w*'(?:\s*\+\s*(?:'\w*'|\w+))*)")
 NOTHING = re.compile(r"(?!)")
-
-
-def rows_of(text):
-    """(line number, cells) of each row of the tables."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if re.match(r"\| F\d+ \|", line):
-            yield number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def titles_of(path, text):
@@ -36,7 +30,7 @@ def titles_of(path, text):
         return re.findall(r"\n    def (test_\w+)\(", text)
     if path.endswith(".md"):
         return re.findall(r"^#+ (.*)", text, re.MULTILINE)
-    return ["".join(PIECE.findall(case)) for case in CASE.findall(text)]
+    return pages.case_titles(text)
 
 
 def names_of(build):
@@ -74,7 +68,7 @@ def faults_of_row(cells, read, builds):
             yield f"there is no {path}"
             continue
         there = titles_of(path, text)
-        for title in PIECE.findall(titles):
+        for title in pages.PIECE.findall(titles):
             cut = title.endswith("…")
             if not any(one.startswith(title[:-1].rstrip()) if cut else one == title for one in there):
                 yield f'nothing in {path} has the title "{title}"'
@@ -87,7 +81,7 @@ def faults_of_row(cells, read, builds):
 def faults_of(text, read, builds, features):
     """What is wrong in the document. `read(path)`: a file's text, or None. `builds`: names_of() of each meson.build."""
     seen = set()
-    for number, cells in rows_of(text):
+    for number, cells in pages.rows_of(text, "F"):
         name = cells[0]
         faults = [f"{len(cells)} cells instead of {COLUMNS}"] if len(cells) != COLUMNS else []
         faults += ["it stands there twice"] if name in seen else []
@@ -117,40 +111,21 @@ def self_test():
     failures += [f"lets pass: {new!r} for {old!r}" for old, new in changes
                  if good == good.replace(old, new) or
                  not list(faults_of(good.replace(old, new), tree.get, builds, len(rows)))]
-    for failure in failures:
-        print("self-test:", failure)
-    return 1 if failures else 0
+    return failures
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Checks docs/features.md against tests, samples and benchmarks.")
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-
-    def read(path):
-        try:
-            with open(os.path.join(arguments.root, path), encoding="utf-8") as file:
-                return file.read()
-        except OSError:
-            return None
-
+def check(root, read):
     builds = {}
     for top in "tests", "bench":
-        for folder, _, files in os.walk(os.path.join(arguments.root, top)):
+        for folder, _, files in os.walk(os.path.join(root, top)):
             if "meson.build" in files:
-                path = os.path.relpath(os.path.join(folder, "meson.build"), arguments.root)
+                path = os.path.relpath(os.path.join(folder, "meson.build"), root)
                 builds[path] = names_of(read(path))
     text = read(DOCUMENT) or ""
-    faults = list(faults_of(text, read, builds, FEATURES))
-    for fault in faults:
-        print(fault)
-    states = [cells[-1].partition(": ")[0] for _, cells in rows_of(text)]
-    print(", ".join(f"{states.count(state)} {state}" for state in STATES) + f"; {len(faults)} faults")
-    return 1 if faults else 0
+    states = [cells[-1].partition(": ")[0] for _, cells in pages.rows_of(text, "F")]
+    summary = ", ".join(f"{states.count(state)} {state}" for state in STATES)
+    return list(faults_of(text, read, builds, FEATURES)), summary
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main("Checks docs/features.md against tests, samples and benchmarks.", self_test, check))

@@ -8,28 +8,23 @@ every command names a test of that folder. Exit code 1 if anything is wrong.
     track_record.py --self-test
 """
 
-import argparse
 import os
 import re
 import sys
 
+sys.dont_write_bytecode = True  # The sources may be read-only, and the tree stays clean.
+
+import pages  # noqa: E402
+
 DOCUMENT = "docs/track-record.md"
 COLUMNS = 6
-CASE = re.compile(r'\b(?:TEST_CASE|DOCTEST_TEST_CASE)\w*\(\s*((?:"(?:\\.|[^"\\])*"\s*)+)')
 PYTHON_CASE = re.compile(r'\n    def test_\w+\(self\):\n        """(.*)')
-
-
-def rows_of(text):
-    """(line number, cells) of each row of the table."""
-    for number, line in enumerate(text.split("\n"), 1):
-        if re.match(r"\| [SP]\d+ \|", line):
-            yield number, [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
 def faults_of(text, read):
     """What is wrong in the document. `read(path)`: that file's text, or None."""
     seen = set()
-    for number, cells in rows_of(text):
+    for number, cells in pages.rows_of(text, "SP"):
         name = cells[0]
         if len(cells) != COLUMNS:
             yield f"{DOCUMENT}:{number}: {len(cells)} cells instead of {COLUMNS}"
@@ -47,8 +42,7 @@ def faults_of(text, read):
             yield f"{DOCUMENT}:{number}: {name} has a test or a command, and not the other"
         builds = ""
         for path in files:
-            source = read(path)
-            titles = (PYTHON_CASE if path.endswith(".py") else CASE).findall(source or "")
+            titles = (PYTHON_CASE.findall if path.endswith(".py") else pages.case_titles)(read(path) or "")
             if not any(re.search(rf"\b{name}\b", title) for title in titles):
                 yield f"{DOCUMENT}:{number}: no test case of {path} has {name} in its name"
             builds += read(os.path.join(os.path.dirname(path), "meson.build")) or ""
@@ -80,32 +74,13 @@ def self_test():
     ]
     failures = [f"refuses what is right: {fault}" for fault in faults_of(good, tree.get)]
     failures += [f"lets pass: {text!r}" for text in bad if not list(faults_of(text, tree.get))]
-    for failure in failures:
-        print("self-test:", failure)
-    return 1 if failures else 0
+    return failures
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Checks docs/track-record.md against the tests.")
-    parser.add_argument("--root", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-    parser.add_argument("--self-test", action="store_true")
-    arguments = parser.parse_args()
-    if arguments.self_test:
-        return self_test()
-
-    def read(path):
-        try:
-            with open(os.path.join(arguments.root, path), encoding="utf-8") as file:
-                return file.read()
-        except OSError:
-            return None
-
-    faults = list(faults_of(read(DOCUMENT) or "", read))
-    for fault in faults:
-        print(fault)
-    print(f"{sum(1 for _ in rows_of(read(DOCUMENT) or ''))} scenarios, {len(faults)} faults")
-    return 1 if faults else 0
+def check(root, read):
+    text = read(DOCUMENT) or ""
+    return list(faults_of(text, read)), f"{len(list(pages.rows_of(text, 'SP')))} scenarios"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(pages.main("Checks docs/track-record.md against the tests.", self_test, check))
