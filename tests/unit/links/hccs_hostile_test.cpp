@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 
+#include "../plain_sink.hpp"
 #include "hccs_world.hpp"
 #include "links/pidfd.hpp"
 #include "links/sequencer.hpp"
@@ -22,7 +23,7 @@ using namespace hixl::hccs_test;
 namespace {
 
 /// A peer that speaks frames by hand.
-struct Liar final : links::FrameSink {
+struct Liar final : hixl::test::PlainSink {
   Side& side;
   links::FrameStream stream;
   links::Sequencer sequencer;
@@ -52,13 +53,6 @@ struct Liar final : links::FrameSink {
       fds = std::move(came);
     }
   }
-  void on_payload_start(const wire::FrameHeader&, ConstBytes) override {}
-  std::size_t payload_target(std::uint64_t, std::span<iovec>) override { return 0; }
-  void on_payload_bytes(std::size_t) override {}
-  void on_payload_end() override {}
-  void on_sendable() override {}
-  void on_sent(std::uint64_t) override {}
-  void on_down(const Error&) override {}
 
   template <class Message>
   void say(wire::FrameType type, const Message& message, std::span<const int> with = {}) {

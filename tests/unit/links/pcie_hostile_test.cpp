@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include "../plain_sink.hpp"
 #include "links/pidfd.hpp"
 #include "links/sequencer.hpp"
 #include "pcie_world.hpp"
@@ -20,7 +21,7 @@ using wire::FrameType;
 namespace {
 
 /// A peer that speaks frames by hand.
-struct Liar final : links::FrameSink {
+struct Liar final : hixl::test::PlainSink {
   Side& side;
   links::FrameStream stream;
   links::Sequencer sequencer;
@@ -50,13 +51,6 @@ struct Liar final : links::FrameSink {
     }
     if (header.type == FrameType::pcie_proof) REQUIRE(decode_body(body, proof.emplace()));
   }
-  void on_payload_start(const wire::FrameHeader&, ConstBytes) override {}
-  std::size_t payload_target(std::uint64_t, std::span<iovec>) override { return 0; }
-  void on_payload_bytes(std::size_t) override {}
-  void on_payload_end() override {}
-  void on_sendable() override {}
-  void on_sent(std::uint64_t) override {}
-  void on_down(const Error&) override {}
 
   template <class Message>
   void say(FrameType type, const Message& message, std::span<const int> with = {}) {

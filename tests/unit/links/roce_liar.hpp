@@ -8,13 +8,14 @@
 #include <optional>
 #include <vector>
 
+#include "../plain_sink.hpp"
 #include "links/roce/endpoint.hpp"
 #include "links/sequencer.hpp"
 #include "roce_world.hpp"
 
 namespace hixl::roce_test {
 
-struct Liar final : links::FrameSink {
+struct Liar final : hixl::test::PlainSink {
   Liar(Side& owner, std::unique_ptr<runtime::Stream> stream_in)
       : stream(std::move(stream_in), owner.loop),
         sequencer(stream, {k_identity.session, k_identity.link_id, k_identity.link_gen}, 1024, owner.loop,
@@ -73,13 +74,6 @@ struct Liar final : links::FrameSink {
   [[nodiscard]] bool saw(wire::FrameType type) const {
     return std::any_of(seen.begin(), seen.end(), [&](const auto& header) { return header.type == type; });
   }
-  void on_payload_start(const wire::FrameHeader&, ConstBytes) override {}
-  std::size_t payload_target(std::uint64_t, std::span<iovec>) override { return 0; }
-  void on_payload_bytes(std::size_t) override {}
-  void on_payload_end() override {}
-  void on_sendable() override {}
-  void on_sent(std::uint64_t) override {}
-  void on_down(const Error&) override {}
 
   const std::uint64_t challenge = 0x1234'5678'9abc'def1;
   links::FrameStream stream;

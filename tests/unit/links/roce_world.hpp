@@ -14,39 +14,15 @@
 
 #include "links/link.hpp"
 #include "links/roce/factory.hpp"
+#include "record.hpp"
 #include "verbs_world.hpp"
 
 namespace hixl::roce_test {
 
 using test::k_steps_max;
+using test::Record;
 
 inline constexpr links::LinkIdentity k_identity{.rank = 1, .session = 4, .link_id = 2, .link_gen = 7, .dialled = true};
-
-/// What a link told its owner.
-struct Record final : links::LinkEvents {
-  int up = 0;
-  int down = 0;
-  Error error{};
-  std::vector<std::pair<RegionKey, Result<void>>> attached;
-  std::vector<wire::FrameType> control;
-  std::vector<links::Completion> completions;
-  links::Link* link = nullptr;  ///< completions are fetched from it
-
-  void on_up() override { ++up; }
-  void on_completions() override {
-    std::array<links::Completion, 8> some;
-    for (std::size_t count = link->poll(some); count != 0; count = link->poll(some)) {
-      completions.insert(completions.end(), some.begin(), some.begin() + static_cast<std::ptrdiff_t>(count));
-    }
-  }
-  void on_credit() override {}
-  void on_control(const wire::FrameHeader& header, ConstBytes) override { control.push_back(header.type); }
-  void on_attached(RegionKey key, const Result<void>& result) override { attached.emplace_back(key, result); }
-  void on_down(const Error& told) override {
-    ++down;
-    error = told;
-  }
-};
 
 /// One rank: its memory, its loop, its card, and at most one link.
 struct Side {

@@ -7,11 +7,12 @@
 #include <optional>
 #include <vector>
 
+#include "../plain_sink.hpp"
 #include "peer_world.hpp"
 
 namespace hixl::peer::test {
 
-class Stranger final : private runtime::StreamEvents, private links::FrameSink {
+class Stranger final : private runtime::StreamEvents, private hixl::test::PlainSink {
  public:
   Stranger(PeerWorld& world, const std::string& name)
       : world_(world), port_(world.world.make_port(name)), loop_(port_, 1, 16) {
@@ -108,12 +109,6 @@ class Stranger final : private runtime::StreamEvents, private links::FrameSink {
       bodies.emplace_back(body.begin(), body.end());
     }
   }
-  void on_payload_start(const wire::FrameHeader&, ConstBytes) override {}
-  std::size_t payload_target(std::uint64_t, std::span<iovec>) override { return 0; }
-  void on_payload_bytes(std::size_t) override {}
-  void on_payload_end() override {}
-  void on_sendable() override {}
-  void on_sent(std::uint64_t) override {}
   void on_down(const Error&) override { down = true; }
 
   PeerWorld& world_;

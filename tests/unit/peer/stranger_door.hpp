@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../plain_sink.hpp"
 #include "peer_world.hpp"
 
 namespace hixl::peer::test {
@@ -15,7 +16,7 @@ namespace hixl::peer::test {
 class StrangerDoor final : private runtime::ListenerEvents {
  public:
   /// One who has dialled.
-  class Caller final : private links::FrameSink {
+  class Caller final : private hixl::test::PlainSink {
    public:
     Caller(std::unique_ptr<runtime::Stream> stream, StrangerDoor& door)
         : door_(door), stream_(std::make_unique<links::FrameStream>(std::move(stream), door.loop_)) {
@@ -35,12 +36,6 @@ class StrangerDoor final : private runtime::ListenerEvents {
     void on_frame(const wire::FrameHeader& header, ConstBytes body, std::vector<runtime::Fd>&) override {
       if (header.type == wire::FrameType::hello) REQUIRE(wire::decode_body(body, hello.emplace()));
     }
-    void on_payload_start(const wire::FrameHeader&, ConstBytes) override {}
-    std::size_t payload_target(std::uint64_t, std::span<iovec>) override { return 0; }
-    void on_payload_bytes(std::size_t) override {}
-    void on_payload_end() override {}
-    void on_sendable() override {}
-    void on_sent(std::uint64_t) override {}
     void on_down(const Error&) override { down = true; }
 
     StrangerDoor& door_;
