@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Door: where others connect. A thread accepts, and each that comes in has one, from its first line to its end."""
 
+import logging
 import socket
 import threading
 import time
+
+import hixl
 
 from . import wire
 
@@ -16,6 +19,8 @@ PAUSE_S = 0.1
 # A host that has gone without a word is noticed after 10 + 3 * 5 s, and what it held is free again.
 KEEPALIVE = ((socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
              (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3))
+
+log = logging.getLogger("hixl")
 
 
 def until_gone(_, sock):
@@ -72,7 +77,14 @@ class Door:
             pass
         finally:
             if guest is not None:
-                guest.close()
+                self._let_go(guest)
+
+    @staticmethod
+    def _let_go(guest):
+        try:
+            guest.close()
+        except hixl.Error as error:
+            log.warning("a guest did not end: %s", error)
 
     def _shake_hands(self, sock):
         deadline = time.monotonic() + HANDSHAKE_S

@@ -149,7 +149,7 @@ class CacheManager:
             options.setdefault("timeout", self._timeout_s)
             try:
                 mine = own.id_of(checked(cache, Cache, "cache"))
-            except KeyError:
+            except LookupError:
                 raise LLMException(f"cache {cache.cache_id} is not registered here",
                                    LLMStatusCode.LLM_KV_CACHE_NOT_EXIST) from None
             there = own.dist.find(rank, key.name(), self._timeout_s)

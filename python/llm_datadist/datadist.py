@@ -3,6 +3,7 @@
 from any thread. Any number of them may be in a process."""
 
 import concurrent.futures
+import contextlib
 import itertools
 import logging
 import threading
@@ -24,23 +25,35 @@ SYNC_KV_TIMEOUT_MS = 1000
 log = logging.getLogger("hixl")
 
 
+def unless_gone(call, *arguments):
+    """What a cluster that is gone, and a guest that ends, answer is no failure."""
+    try:
+        call(*arguments)
+    except hixl.Reconnect:
+        pass
+    except hixl.Error as error:
+        if error.code != hixl.ErrorCode.STOPPED:
+            raise
+
+
 class Guest(World):
     """In the world of a cluster that has linked with ours, until that is gone."""
 
     def __init__(self, owner, **options):
-        super().__init__(ROLE_OF[owner.role], **options)
+        super().__init__(ROLE_OF[owner.role], links_max=1, **options)
         self._owner = owner
 
     def close(self):
+        super().close()  # until then it counts: who hides a cache waits for it
         with self._owner._lock:
             self._owner._guests.discard(self)
-        super().close()
 
 
 class LLMDataDist:
     def __init__(self, role, cluster_id):
         self.role, self.cluster_id = LLMRole(role), number(cluster_id, 0, 2**64 - 1, "cluster_id")
         self._lock = threading.RLock()
+        self._registering = threading.Lock()  # before _lock; held while others are waited for, as _lock never is
         self._own = self._manager = self._door = self._store = None
         self._guests, self._links, self._caches = set(), {}, {}
         self._ranks = itertools.count(1)
@@ -136,9 +149,10 @@ class LLMDataDist:
                     return LLMStatusCode.LLM_ALREADY_LINK
                 link[1].close()
             self._links[number_of_it] = None
+            store = self._store.url
         link = None
         try:
-            link = self._make_link(own, cluster, deadline)
+            link = self._make_link(own, store, cluster, deadline)
             return LLMStatusCode.LLM_SUCCESS
         except (hixl.Error, OSError) as error:
             log.warning("llm_datadist: no link with cluster %d: %s", number_of_it, error)
@@ -150,11 +164,11 @@ class LLMDataDist:
                 else:
                     self._links[number_of_it] = link
 
-    def _make_link(self, own, cluster, deadline):
+    def _make_link(self, own, store, cluster, deadline):
         """(rank, socket)"""
         rank, sock = next(self._ranks), dial(*cluster.remote_ips[0], deadline)
         try:
-            wire.send_line(sock, deadline, store=wire.seen_from_there(sock, self._store.url), rank=rank)
+            wire.send_line(sock, deadline, store=wire.seen_from_there(sock, store), rank=rank)
             there = self._answer(sock, deadline).get("cluster")
             if there != cluster.remote_cluster_id:
                 raise wire.fail("WRONG_PEER", f"there is cluster {there}")
@@ -201,30 +215,38 @@ class LLMDataDist:
 
     def switch_role(self, role, switch_options=None):
         """From now on others, and this cluster, may do what the new role allows. `switch_options` mean nothing here."""
-        own, role = self._inited(), LLMRole(checked(role, LLMRole, "role"))
+        role = LLMRole(checked(role, LLMRole, "role"))
         with told(), self._lock:
+            worlds = self._inited(), *self._guests
             self.role = role
-            for world in (own, *self._guests):
-                world.dist.switch_role(ROLE_OF[role])
+        with told(), contextlib.ExitStack() as all_of_them:
+            for world in worlds:
+                all_of_them.callback(unless_gone, world.dist.switch_role, ROLE_OF[role])
 
     def _show(self, cache, names, accessible):
-        """Registers it in our world, and in those where others look for it."""
-        with told(), self._lock:
-            self._inited().add(cache, names)
-            if not accessible:
-                return
-            self._caches[cache.cache_id] = cache, names
-            for guest in self._guests:
-                try:
-                    guest.add(cache, names)
-                except hixl.Reconnect:  # that cluster is gone, and the guest goes with it
-                    pass
+        """Registers it in our world, and in those where others look for it: in all or in none."""
+        with told(), self._registering:
+            try:
+                with self._lock:
+                    self._inited().add(cache, names)
+                    if accessible:
+                        self._caches[cache.cache_id] = cache, names
+                        for guest in self._guests:
+                            unless_gone(guest.add, cache, names)
+            except BaseException:
+                self._remove(cache.cache_id)
+                raise
 
     def _hide(self, cache_id):
-        with told(), self._lock:
-            for world in (self._inited(), *self._guests):
-                world.remove(cache_id)
-            self._caches.pop(cache_id, None)
+        with told(), self._registering:
+            self._remove(cache_id)
+
+    def _remove(self, cache_id):
+        with self._lock:
+            self._caches.pop(cache_id, None)  # who comes from now on does not get it
+            worlds = self._inited(), *self._guests
+        for world in worlds:
+            world.remove(cache_id)
 
     def finalize(self):
         """Ends links and registrations. Nobody touches memory of caches afterwards."""
@@ -234,12 +256,13 @@ class LLMDataDist:
             store, self._store = self._store, None
             self._own = self._door = self._manager = None
             self._caches.clear()
-        if door is not None:
-            door.close()
-        for link in filter(None, links.values()):
-            link[1].close()
-        for world in (*guests, own):
-            if world is not None:
-                world.close()
-        if store is not None:
-            store.close()
+        with told(), contextlib.ExitStack() as ends:  # each ends, whatever becomes of others; from the last one on
+            if store is not None:
+                ends.callback(store.close)
+            for world in (own, *guests):
+                if world is not None:
+                    ends.callback(world.close)
+            for link in filter(None, links.values()):
+                ends.callback(link[1].close)
+            if door is not None:
+                ends.callback(door.close)

@@ -33,7 +33,7 @@ class CacheTask:
     def _run(self, synchronizer, transfers):
         try:
             self._synchronize(synchronizer, transfers)
-        except Exception:  # of the program: what has not moved does not move any more
+        except BaseException:  # of the program, SystemExit too: what has not moved does not move any more
             log.exception("llm_datadist: a layer synchronizer raised")
             for _, transfer in transfers:
                 transfer.cancel()

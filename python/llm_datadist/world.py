@@ -2,20 +2,25 @@
 """World: a rank with its DataDist, and the caches that it shows. A cluster has one of its own, in which it is rank 0
 and moves KV; and one in the world of each cluster that has linked with it, in which others move KV from it or to it."""
 
+import threading
+
 import hixl
 from hixl import kv
 
-# Registrations of one world: 1 MiB for each 32 of them.
+# Registrations of one world, one for a cache and one for each of its keys.
 CACHES_MAX = 256
-# Ranks of a world: the cluster itself, and one for each link that it ever makes.
+# Numbers of ranks of a world: the cluster's own is 0, and each link that it makes takes the next one.
 WORLD_SIZE = 65536
+# Links that a cluster makes in its life; as many peers a runtime knows (peers_max). With CACHES_MAX they cost 6 MiB.
+LINKS_MAX = 1024
 
 
 class World:
-    def __init__(self, role, **options):
+    def __init__(self, role, links_max=LINKS_MAX, **options):
+        self._ending = threading.Lock()
         self.runtime = hixl.Runtime(world_size=WORLD_SIZE, **options)
         try:
-            self.dist = kv.DataDist(self.runtime, role, CACHES_MAX)
+            self.dist = kv.DataDist(self.runtime, role, CACHES_MAX, links_max=links_max)
         except BaseException:
             self.runtime.stop()
             raise
@@ -40,6 +45,14 @@ class World:
 
     def remove(self, cache_id):
         """Afterwards nobody touches it. May be called again after a failure; a cache that is not here is no failure."""
+        try:
+            self._remove(cache_id)
+        except hixl.Error as error:
+            if error.code != hixl.ErrorCode.STOPPED:
+                raise
+            self.close()  # somebody ends it: when that is done nobody touches anything
+
+    def _remove(self, cache_id):
         regions, ids = self._shown.get(cache_id, ((), ()))
         while ids:
             self.dist.unregister_cache(ids[-1])
@@ -50,12 +63,14 @@ class World:
         self._shown.pop(cache_id, None)
 
     def id_of(self, cache):
-        """KeyError: it has been unregistered."""
+        """LookupError: it has been unregistered."""
         return self._shown[cache.cache_id][1][0]
 
     def close(self):
-        try:
-            self.dist.close()
-        except hixl.Error:  # somebody does not answer: the runtime ends all the same
-            pass
-        self.runtime.stop()
+        """Afterwards nobody touches a cache by this world. Raises what kept the runtime from its end."""
+        with self._ending:
+            try:
+                self.dist.close()
+            except hixl.Error:  # somebody does not answer: the runtime ends all the same
+                pass
+            self.runtime.stop()

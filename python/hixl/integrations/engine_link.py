@@ -7,16 +7,18 @@ the request's blocks. When it ends without a word, the prefill ends the whole li
 that a decode that lives all the same cannot read what the blocks hold next."""
 
 import collections
+import contextlib
 import itertools
 import logging
 import secrets
+import select
 import threading
 import time
 
 import hixl
 from ascend_hixl import wire
 from ascend_hixl.connection import dial
-from ascend_hixl.door import Door
+from ascend_hixl.door import Door, until_gone
 from hixl import kv
 
 WORLD_SIZE = 65536
@@ -159,6 +161,8 @@ class Prefill:
             return Guest(self, *wire.world_offered(fields, sock), sock, deadline)
         with self._changed:
             guest = self._guests.get(fields.get("link"))
+            if guest is not None and guest.leaving:
+                guest = None
             if guest is not None:
                 hold = self._take(fields["request"], deadline)
         if guest is None:
@@ -170,8 +174,9 @@ class Prefill:
         self._door.close()
         with self._changed:
             self._closed, guests = True, list(self._guests.values())
-        for guest in guests:
-            guest.close()
+        with contextlib.ExitStack() as ends:  # each ends, whatever becomes of others
+            for guest in guests:
+                ends.callback(guest.close)
 
 
 class Guest(Rank):
@@ -180,7 +185,7 @@ class Guest(Rank):
     def __init__(self, prefill, store, rank, sock, deadline):
         super().__init__(kv.Role.PREFILL, prefill._cache, rank=rank, store=store,
                          **{**prefill._options, "connect_timeout": wire.left(deadline)})
-        self._prefill, self._name = prefill, secrets.token_hex(8)
+        self._prefill, self._name, self.leaving = prefill, secrets.token_hex(8), False
         try:
             wire.send_line(sock, deadline, link=self._name)
             failed, = self.dist.link([0], wire.left(deadline))
@@ -196,15 +201,14 @@ class Guest(Rank):
             self.close()
             raise
 
-    @staticmethod
-    def stay(sock):
-        sock.settimeout(None)
-        sock.recv(1)
+    def stay(self, sock):
+        until_gone(self, sock)
 
     def close(self):
+        self.leaving = True
+        super().close()  # until then it counts: who ends the prefill waits for it
         with self._prefill._changed:
             self._prefill._guests.pop(self._name, None)
-        super().close()
 
 
 class Fetch:
@@ -267,7 +271,11 @@ class Decode:
         """Adds each target to `whole` when it is there; raises what failed. Nothing is under way afterwards. No pairs:
         the prefill need not hold them. `stopped` is looked at between steps."""
         with self._lock:
-            link = self._links.setdefault(address, Link(self, address))
+            if address not in self._links:
+                for other in self._links.values():
+                    other.leave_if_gone()
+                self._links[address] = Link(self, address)
+            link = self._links[address]
         sock, name, there = self._ask_for(request, link)
         with sock:
             for at in range(0, len(pairs), STEP):
@@ -308,10 +316,11 @@ class Decode:
         return fields["whole"], None if failed is None else wire.fail("PEER_LOST", f"the prefill says: {failed}")
 
     def close(self):
-        for link in self._links.values():
-            link.close()
-        self.rank.close()
-        self._store.close()
+        with contextlib.ExitStack() as ends:  # each ends, whatever becomes of others; from the last one on
+            ends.callback(self._store.close)
+            ends.callback(self.rank.close)
+            for link in self._links.values():
+                ends.callback(link.close)
 
 
 class Link:
@@ -333,14 +342,27 @@ class Link:
 
     def _make(self, dist, deadline):
         self._socket, self._rank = dial(*self.address, deadline), next(self._decode.ranks)
-        wire.send_line(self._socket, deadline, store=wire.seen_from_there(self._socket, self._decode._store.url),
-                       rank=self._rank)
-        name = answer(self._socket, deadline).get("link")
-        failed, = dist.link([self._rank], wire.left(deadline))
-        if failed is not None:
-            raise failed
-        answer(self._socket, deadline)
-        return name, dist.find(self._rank, KEY, wire.left(deadline))
+        try:
+            wire.send_line(self._socket, deadline, store=wire.seen_from_there(self._socket, self._decode._store.url),
+                           rank=self._rank)
+            name = answer(self._socket, deadline).get("link")
+            failed, = dist.link([self._rank], wire.left(deadline))
+            if failed is not None:
+                raise failed
+            answer(self._socket, deadline)
+            return name, dist.find(self._rank, KEY, wire.left(deadline))
+        except BaseException:
+            self.close()
+            raise
+
+    def leave_if_gone(self):
+        """Lets go of the connection if the prefill has. The link stays: a prefill that ends may still write."""
+        if self._lock.acquire(blocking=False):  # else it is being made, or ended
+            try:
+                if self._met is not None and self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+                    self._hang_up()  # it says nothing more: this is its end
+            finally:
+                self._lock.release()
 
     def fence(self, name):
         """Ends the link of that name. Returns when the prefill writes nothing here any more: at the latest when the
@@ -357,5 +379,9 @@ class Link:
 
     def close(self):
         self._met = None
+        self._hang_up()
+
+    def _hang_up(self):
         if self._socket is not None:
             self._socket.close()
+            self._socket = None

@@ -9,6 +9,7 @@ Calls answer 0 or a negative number as Mooncake's do, and the log (logger "hixl"
 Owner: the program; close(), or the end of the interpreter. Threads: any call from any thread. Memory is the program's,
 and has to stay until unregister_memory() has answered 0."""
 
+import contextlib
 import ctypes
 import enum
 import itertools
@@ -43,6 +44,7 @@ class TransferEngine:
 
     def __init__(self):
         self._lock = threading.RLock()
+        self._registering = threading.RLock()  # before _lock; held while others are waited for, as _lock never is
         self._own = self._door = self._store = None
         self._guests, self._links, self._memory, self._managed, self._transfers = set(), {}, {}, {}, {}
         self._ranks, self._numbers = itertools.count(1), itertools.count(1)
@@ -130,33 +132,39 @@ class TransferEngine:
     def _register(self, addresses, capacities):
         if len(addresses) != len(capacities):
             raise wire.fail("INVALID_ARGUMENT", f"{len(capacities)} capacities for {len(addresses)} addresses")
-        with self._lock:
-            own, done = self._started(), []
+        with self._registering:
+            done = []
             try:
                 for address, length in zip(addresses, capacities):
-                    if address in self._memory:
-                        raise wire.fail("ALREADY_EXISTS", f"{address:#x} is registered already", address=address)
-                    self._memory[address] = length
-                    done.append(address)
-                    own.add(address, length)
-                    for guest in self._guests:
-                        try:
-                            guest.add(address, length)
-                        except hixl.Reconnect:  # that engine is gone, and the guest goes with it
-                            pass
+                    with self._lock:
+                        own = self._started()
+                        if address in self._memory:
+                            raise wire.fail("ALREADY_EXISTS", f"{address:#x} is registered already", address=address)
+                        self._memory[address] = length
+                        done.append(address)
+                        own.add(address, length)
+                        for guest in self._guests:
+                            guest.add_unless_gone(address, length)
             except BaseException:
                 self._unregister(done)
                 raise
 
     def _unregister(self, addresses):
-        with self._lock:
-            own = self._started()
+        with self._registering:
             for address in addresses:
-                if address not in self._memory:
-                    raise wire.fail("NOT_REGISTERED", f"{address:#x} is not registered", address=address)
-                for member in (own, *self._guests):
-                    member.remove(address)
-                del self._memory[address]
+                with self._lock:
+                    own = self._started()
+                    if address not in self._memory:
+                        raise wire.fail("NOT_REGISTERED", f"{address:#x} is not registered", address=address)
+                    length = self._memory.pop(address)  # who comes from now on does not get it
+                    members = own, *self._guests
+                try:
+                    for member in members:
+                        member.remove(address)
+                except BaseException:
+                    with self._lock:
+                        self._memory[address] = length
+                    raise
 
     def allocate_managed_buffer(self, length):
         """The address of new memory, registered; 0: there is none."""
@@ -281,6 +289,8 @@ class TransferEngine:
         with self._lock:
             self._started()
             if session not in self._links:
+                for other in self._links.values():
+                    other.leave_if_gone()
                 self._links[session] = Link(self, session)
             return self._links[session]
 
@@ -305,12 +315,13 @@ class TransferEngine:
             own, door, store, guests = self._own, self._door, self._store, list(self._guests)
             links, self._links = self._links, {}
             self._own = self._door = self._store = None
-        if door is not None:
-            door.close()
-        for link in links.values():
-            link.leave()
-        for member in (*guests, own):
-            if member is not None:
-                member.close()
-        if store is not None:
-            store.close()
+        with contextlib.ExitStack() as ends:  # each ends, whatever becomes of others; from the last one on
+            if store is not None:
+                ends.callback(store.close)
+            for member in (own, *guests):
+                if member is not None:
+                    ends.callback(member.close)
+            for link in links.values():
+                ends.callback(link.leave)
+            if door is not None:
+                ends.callback(door.close)

@@ -4,6 +4,7 @@ a world of its own, from which it reads and writes; each engine that it meets jo
 it, in which its memory is registered."""
 
 import logging
+import select
 import threading
 import time
 
@@ -23,6 +24,7 @@ class Member:
 
     def __init__(self, **options):
         self.runtime, self._regions = hixl.Runtime(world_size=WORLD_SIZE, **options), {}
+        self._ending = threading.Lock()
 
     def add(self, address, length):
         self._regions[address] = self.runtime.register_memory(address, length)
@@ -31,11 +33,18 @@ class Member:
         """May be called again after a failure."""
         region = self._regions.get(address)
         if region is not None:
-            region.deregister()
+            try:
+                region.deregister()
+            except hixl.Error as error:
+                if error.code != hixl.ErrorCode.STOPPED:
+                    raise
+                self.close()  # somebody ends it: when that is done nobody touches anything
             del self._regions[address]
 
     def close(self):
-        self.runtime.stop()
+        """Afterwards nobody touches memory by this runtime. Raises what kept it from its end."""
+        with self._ending:
+            self.runtime.stop()
 
 
 class Guest(Member):
@@ -58,6 +67,15 @@ class Guest(Member):
                     return
                 log.warning("mooncake: an engine that has met this one cannot learn its memory: %s", error)
 
+    def add_unless_gone(self, address, length):
+        try:
+            self.add(address, length)
+        except hixl.Reconnect:  # that engine is gone, and this goes with it
+            pass
+        except hixl.Error as error:
+            if error.code != hixl.ErrorCode.STOPPED:
+                raise
+
     def remove(self, address):
         if not self._telling.acquire(timeout=TELL_S):
             self.close()
@@ -68,10 +86,10 @@ class Guest(Member):
             self._telling.release()
 
     def close(self):
+        self._over = True
+        super().close()  # until then it counts: who unregisters memory waits for it
         with self._engine._lock:
             self._engine._guests.discard(self)
-            self._over = True
-        super().close()
 
 
 class Link:
@@ -120,6 +138,15 @@ class Link:
             raise wire.fail("PEER_LOST", "it is gone")
         answer, = self._engine._own.runtime.exchange([], [self._rank], wire.left(deadline))
         self.regions = answer.regions
+
+    def leave_if_gone(self):
+        """Lets go of the connection if the other engine has."""
+        if self._lock.acquire(blocking=False):  # else it is being used
+            try:
+                if self._socket is not None and select.select([self._socket], [], [], 0)[0]:
+                    self._close()  # it says nothing but answers: this is its end
+            finally:
+                self._lock.release()
 
     def leave(self, rank=None):
         with self._lock:

@@ -11,6 +11,7 @@ before the request runs: blocks that did not come are named by get_block_ids_wit
 
 Owner: the engine; shutdown() ends it. Threads: the engine's own calls; loads have threads of their own."""
 
+import contextlib
 import logging
 import threading
 from typing import Dict, List, NamedTuple, Tuple
@@ -257,6 +258,7 @@ class Worker:
             loading.aborted.set()
         for loading in self._loadings:
             loading.thread.join()
-        for side in (self._decode, self._prefill):
-            if side is not None:
-                side.close()
+        with contextlib.ExitStack() as ends:  # each ends, whatever becomes of the other
+            for side in (self._prefill, self._decode):
+                if side is not None:
+                    ends.callback(side.close)
