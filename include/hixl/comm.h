@@ -64,8 +64,9 @@ HIXL_API hixl_status_t hixl_connect(hixl_ctx_t ctx, int rank, int timeout_ms, hi
  * both sides; a message has at most half of it. */
 HIXL_API hixl_status_t hixl_connect_sized(hixl_ctx_t ctx, int rank, size_t buffer_bytes, int timeout_ms,
                                           hixl_conn_t* conn);
-/* Calls of other threads that wait in it end: HIXL_ERR_CANCELLED. HIXL_ERR_DEADLINE_EXCEEDED, after the time of calls
- * that name none: one has not ended yet; it is closed all the same, as it is with hixl_comm_destroy. */
+/* Calls of other threads that wait in it end: HIXL_ERR_CANCELLED; one whose message is under way ends by its own time.
+ * HIXL_ERR_DEADLINE_EXCEEDED, after the time of calls that name none: one has not ended yet; it is closed all the same,
+ * as it is with hixl_comm_destroy. */
 HIXL_API hixl_status_t hixl_disconnect(hixl_conn_t conn);
 /* Returns when the receiver can see the message; waits for room. `data`: registered, or at most 4 KiB of any memory. */
 HIXL_API hixl_status_t hixl_send(hixl_conn_t conn, const void* data, size_t size);

@@ -23,7 +23,7 @@ class Comm final : public Object {
   Comm(std::shared_ptr<Engine> e, Group&& g) : engine(std::move(e)), group(std::move(g)) { owner = engine.get(); }
   ~Comm() override {
     group.close();
-    for (const Region& region : told) engine->told.forget(region);
+    engine->told.forget(this);
   }
   [[nodiscard]] bool world() const noexcept { return group.size() == 0; }
   [[nodiscard]] Result<PeerAddresses> exchange(std::span<const Region> mine, Rank rank, Timeout timeout) {
@@ -38,12 +38,10 @@ class Comm final : public Object {
     std::vector<std::uint64_t> others;
   };
   [[nodiscard]] Result<Sorted> sort(std::span<const std::uint64_t> addresses, const Deadline& deadline);
-  [[nodiscard]] Result<Region> tell(const OwnRegion& around, std::uint64_t address);
 
   const std::shared_ptr<Engine> engine;
   Group group;
   std::mutex mutex;  // guards what is below
-  std::vector<Region> told;
   std::map<Rank, std::vector<RemoteRegion>> learned;
 };
 
@@ -52,33 +50,21 @@ Result<Comm::Sorted> Comm::sort(std::span<const std::uint64_t> addresses, const 
   const auto regions = engine->runtime->dump_regions();
   if (!regions) return fail(regions.error());
   Sorted sorted;
+  std::vector<RegionKey> bases;
   for (const std::uint64_t address : addresses) {
     const OwnRegion* const around = region_around(*regions, address);
     if (around == nullptr) {
       sorted.others.push_back(address);
       continue;
     }
-    const auto region = tell(*around, address);
+    const auto region = engine->told.tell(*around, address, this);
     if (!region) return fail(region.error());
     sorted.mine.push_back(*region);
+    bases.push_back(around->region.key);
   }
   // What has ended since it was looked up is told no more, and the exchange says so.
-  if (const auto followed = engine->told.follow(deadline); !followed) return fail(followed.error());
+  if (const auto followed = engine->told.follow(bases, deadline); !followed) return fail(followed.error());
   return sorted;
-}
-
-/// This communicator counts once for a range, however often it tells it.
-Result<Region> Comm::tell(const OwnRegion& around, std::uint64_t address) {
-  const std::scoped_lock lock(mutex);
-  told.reserve(told.size() + 1);
-  const auto region = engine->told.tell(around, address);
-  if (!region) return region;
-  if (std::ranges::any_of(told, [&](const Region& r) { return r.key == region->key; })) {
-    engine->told.forget(*region);
-  } else {
-    told.push_back(*region);
-  }
-  return region;
 }
 
 Result<hixl_comm_t> add_comm(const Inside<View>& view, Group&& group) {

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/handles.hpp"
 
+#include <poll.h>
+
 #include <thread>
 #include <utility>
 
 namespace hixl::api {
 
 namespace {
+
+/// So often one that waits for others to leave looks without a pause: some 100 us, longer than a call that does not
+/// wait.
+constexpr int k_quick_looks = 200;
 
 // A pointer in static storage costs an instruction, even in a library that was loaded late.
 __attribute__((tls_model("initial-exec"))) thread_local ThreadNote* this_note = nullptr;
@@ -123,7 +129,10 @@ HandleTable::Taken HandleTable::take(Handle handle, HandleKind kind, const Deadl
     return Taken::wrong;
   }
   bool left = !is_inside(handle);
-  for (; !left && !deadline.passed(); left = !is_inside(handle)) std::this_thread::yield();
+  for (int looks = 0; !left && !deadline.passed(); left = !is_inside(handle)) {
+    // Mostly somebody is on the way out. Who waits for a peer takes longer, and nothing tells us when that is over.
+    ++looks < k_quick_looks ? std::this_thread::yield() : static_cast<void>(::poll(nullptr, 0, 1));
+  }
   std::vector<std::unique_ptr<Object>> dead;  // goes outside the lock
   const std::scoped_lock lock(mutex_);
   if (left) {

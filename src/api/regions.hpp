@@ -41,7 +41,7 @@ namespace hixl::api {
   const Deadline deadline(engine.options.default_timeout);
   const auto ended = engine.runtime->deregister(region, deadline.left());
   // Also when that has failed: a region may have ended and yet be held.
-  const auto followed = engine.told.follow(deadline);
+  const auto followed = engine.told.follow({&region.key, 1}, deadline);
   return ended ? followed : ended;
 }
 

@@ -2,6 +2,7 @@
 #include "api/told_ranges.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace hixl::api {
 
@@ -14,32 +15,40 @@ bool is_open(const RegionDump& regions, RegionKey key) {
 
 }  // namespace
 
-Result<Region> ToldRanges::tell(const OwnRegion& base, std::uint64_t address) {
+Result<Region> ToldRanges::tell(const OwnRegion& base, std::uint64_t address, const void* teller) {
   const std::scoped_lock lock(mutex_);
   const auto known = std::ranges::find_if(
       told_, [&](const Told& t) { return t.base == base.region.key && t.region.address() == address; });
   if (known != told_.end()) {
-    known->tellers += 1;
+    if (std::ranges::find(known->tellers, teller) == known->tellers.end()) known->tellers.push_back(teller);
     return known->region;
   }
   told_.reserve(told_.size() + 1);  // so that what is registered is remembered
+  std::vector<const void*> tellers{teller};
   const std::uint64_t length = base.region.size - (address - base.region.address());
   const auto region =
       runtime_.register_memory(reinterpret_cast<void*>(address), length, {.rights = base.rights, .tag = k_told_tag});
-  if (region) told_.push_back({.base = base.region.key, .region = *region, .tellers = 1});
+  if (region) told_.push_back({.base = base.region.key, .region = *region, .tellers = std::move(tellers)});
   return region;
 }
 
-void ToldRanges::forget(const Region& told) {
+void ToldRanges::forget(const void* teller) {
   const std::scoped_lock lock(mutex_);
-  const auto known = std::ranges::find_if(told_, [&](const Told& t) { return t.region.key == told.key; });
-  if (known == told_.end() || --known->tellers > 0) return;
-  told_.erase(known);
-  const auto ended = [](void*, const Result<void>&) {};
-  static_cast<void>(runtime_.deregister_async(told, k_default_timeout, ended, nullptr));
+  std::erase_if(told_, [&](Told& told) {
+    if (std::erase(told.tellers, teller) == 0 || !told.tellers.empty()) return false;
+    const auto ended = [](void*, const Result<void>&) {};
+    static_cast<void>(runtime_.deregister_async(told.region, k_default_timeout, ended, nullptr));
+    return true;
+  });
 }
 
-Result<void> ToldRanges::follow(const Deadline& deadline) {
+Result<void> ToldRanges::follow(std::span<const RegionKey> bases, const Deadline& deadline) {
+  const auto is_of_them = [&](const Told& told) { return std::ranges::find(bases, told.base) != bases.end(); };
+  {
+    const std::scoped_lock lock(mutex_);
+    if (std::ranges::none_of(told_, is_of_them)) return {};
+  }
+  // A region that has ended never opens again, whatever is told meanwhile.
   const auto regions = runtime_.dump_regions();
   if (!regions) return fail(regions.error());
   std::vector<Region> over;
@@ -47,7 +56,7 @@ Result<void> ToldRanges::follow(const Deadline& deadline) {
     const std::scoped_lock lock(mutex_);
     over.reserve(told_.size());
     std::erase_if(told_, [&](const Told& told) {
-      if (is_open(*regions, told.base)) return false;
+      if (!is_of_them(told) || is_open(*regions, told.base)) return false;
       over.push_back(told.region);
       return true;
     });

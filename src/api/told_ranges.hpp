@@ -5,9 +5,9 @@
 // program's, and the ranges that were told of it end with it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include <hixl/runtime.hpp>
@@ -22,19 +22,20 @@ inline constexpr std::uint32_t k_told_tag = 0x5400'0000;
 class ToldRanges {
  public:
   explicit ToldRanges(Runtime& runtime) noexcept : runtime_(runtime) {}
-  /// From `address` to the end of `base`, in which it lies. Told by several, it is registered once, until as many have
-  /// forgotten it. Whoever has told something calls follow() then: `base` may have ended meanwhile.
-  [[nodiscard]] Result<Region> tell(const OwnRegion& base, std::uint64_t address);
-  /// Never waits.
-  void forget(const Region& told);
-  /// Ends the ranges of regions that have ended; after success nobody touches them. Waits, so not in callbacks.
-  [[nodiscard]] Result<void> follow(const Deadline& deadline);
+  /// From `address` to the end of `base`, in which it lies. Told by several, it is registered once, until all of them
+  /// have forgotten it. Whoever has told something calls follow() then: `base` may have ended meanwhile.
+  [[nodiscard]] Result<Region> tell(const OwnRegion& base, std::uint64_t address, const void* teller);
+  /// All that it has told. Never waits.
+  void forget(const void* teller);
+  /// Ends what was told of those of `bases` that have ended; after success nobody touches it. Waits, so not in
+  /// callbacks.
+  [[nodiscard]] Result<void> follow(std::span<const RegionKey> bases, const Deadline& deadline);
 
  private:
   struct Told {
     RegionKey base;
     Region region;
-    std::size_t tellers = 0;
+    std::vector<const void*> tellers;
   };
   Runtime& runtime_;
   std::mutex mutex_;  // guards told_; never held while waiting

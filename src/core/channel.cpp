@@ -16,6 +16,8 @@ namespace {
 
 /// The ring for messages of rank r has this tag plus r.
 constexpr std::uint32_t k_ring_tag = 0x4348'0000;
+/// Between two looks at a peer whose ring ends: that takes a few round trips.
+constexpr std::chrono::milliseconds k_look_pause{1};
 
 /// Of a ring: that of no other one of its rank's life, and never 0.
 constexpr std::uint64_t name_of(RegionKey key) noexcept { return std::uint64_t{key.generation} << 32U | key.id; }
@@ -92,10 +94,16 @@ Result<RemoteRegion> Channel::State::meet() {
     };
     auto ring = std::ranges::find_if(*theirs, [&](const auto& r) { return name_of(r.key) == meant && usable(r); });
     if (ring == theirs->end()) ring = std::ranges::find_if(*theirs, usable);
-    if (ring == theirs->end()) continue;  // it ends, and is told of no more
-    if (const auto told = tell(*ring); !told) {
-      if (told.error().code == ErrorCode::stale) continue;
-      return fail(told.error());
+    const Result<void> told =
+        ring != theirs->end() ? tell(*ring) : Result<void>(fail(ErrorCode::stale, {.rank = peer}));
+    if (!told) {
+      if (told.error().code != ErrorCode::stale) return fail(told.error());
+      // It ends, and will be told of no more. Asleep meanwhile, on a word that the peer changes when it has another.
+      const auto paused =
+          runtime.wait_signal(named, Compare::not_equal, meant, std::min<Timeout>(left(), k_look_pause));
+      if (paused) meant = *paused;
+      if (!paused && paused.error().code != ErrorCode::deadline_exceeded) return fail(paused.error());
+      continue;
     }
     if (name_of(ring->key) != meant) {
       const auto word = runtime.wait_signal(named, Compare::not_equal, meant, left());
