@@ -131,7 +131,7 @@ Result<CacheId> DataDist::State::register_cache(const CacheDesc& desc, std::span
     if ((versions & gate::k_generation_mask) == 0) cache->id.version = ++versions;
     caches[slot] = cache;
     for (const auto& [rank, link] : links) {
-      if (link.open) open_gate(link, *cache);
+      if (link.open && !link.leaving) open_gate(link, *cache);
       others.push_back(link);
     }
   }

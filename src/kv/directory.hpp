@@ -63,7 +63,7 @@ class Directory {
   [[nodiscard]] std::uint64_t arrival(std::uint32_t place, std::uint32_t layer) const noexcept {
     return arrivals_ + (std::uint64_t{place} * k_arrival_layers + layer) * k_word_bytes;
   }
-  /// Room for one record with its tensors, and for the records of a peer: see fetch in data_dist_find.cpp.
+  /// Room for one record with its tensors.
   [[nodiscard]] std::uint64_t scratch() const noexcept { return scratch_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 

@@ -39,7 +39,7 @@ Result<Region> DataDist::State::lend_buffer(std::size_t size) {
   if (buffer.size >= size) return buffer;
   // Nobody else knows it, so there is nothing to wait for.
   if (buffer.data != nullptr) static_cast<void>(runtime.deregister(buffer, options.default_timeout));
-  return runtime.allocate(size);
+  return runtime.allocate(size, {.rights = Rights::none});
 }
 
 void DataDist::State::take_buffer_back(const Region& buffer) {

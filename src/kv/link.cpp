@@ -187,8 +187,9 @@ Result<Link> DataDist::State::prepare_link(const RemoteAddress& at) {
     link.open = false;
     link.directory = at;
   }
-  if (!link.open) {
+  if (!link.open || link.leaving) {
     link.open = true;
+    link.leaving = false;
     for (const auto& [slot, cache] : caches) {
       if (!cache->closing) open_gate(link, *cache);
     }

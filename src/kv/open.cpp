@@ -153,8 +153,9 @@ void DataDist::State::let_go() {
     const std::lock_guard lock(mutex);
     closing.store(true);
   }
-  stopping.store(true);
   cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
+  stopping.store(true);
+  ring_there(own(directory.bell()));
   if (keeper.joinable()) keeper.detach();  // it holds this, and ends by itself
 }
 

@@ -47,10 +47,15 @@ class Passes {
   }
 
  private:
+  /// The last one out of what is shut counts itself down under the lock, which the waiter holds while it looks: this
+  /// object may go as soon as that one has seen nobody inside.
   void leave() noexcept {
-    if (word_.fetch_sub(1) != (k_shut | 1U)) return;
+    std::uint32_t seen = word_.load();
+    while ((seen & k_shut) == 0) {
+      if (word_.compare_exchange_weak(seen, seen - 1)) return;
+    }
     const std::lock_guard lock(mutex_);
-    left_.notify_all();
+    if (word_.fetch_sub(1) == (k_shut | 1U)) left_.notify_all();
   }
 
   static constexpr std::uint32_t k_shut = std::uint32_t{1} << 31U;

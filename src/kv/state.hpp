@@ -3,7 +3,7 @@
 // DataDist::State: what a DataDist is made of. Callers' threads, the runtime's loop (callbacks of operations) and the
 // keeper's thread meet here under one mutex, which is never held while somebody blocks or the program is called.
 //
-// Split by idea: state.cpp (time, waiting, hops), state_keep.cpp (the keeper), open.cpp and close.cpp (birth and
+// Split by idea: state.cpp (time, waiting, hops), state_keep.cpp (the keeper), open.cpp (birth and
 // death), caches.cpp, link.cpp, unlink.cpp, find.cpp, leases.cpp, moves.cpp.
 #pragma once
 
@@ -51,7 +51,8 @@ struct Link {
   Directory there{};
   std::uint32_t index_there = 0;
   bool linked = false;
-  bool open = false;         // our gates are
+  bool open = false;         // our gates are, unless it is leaving
+  bool leaving = false;      // unlink() has begun, and shut them
   std::uint32_t moving = 0;  // own transfers with it, and gates there that are still to be left
 };
 
@@ -128,7 +129,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   void wake_keeper();
   void look_at_leases();
 
-  // ---- open.cpp, close.cpp ----
+  // ---- open.cpp ----
   [[nodiscard]] Result<void> open();
   [[nodiscard]] Result<void> close(Timeout timeout);
   [[nodiscard]] Result<void> start_keeper();

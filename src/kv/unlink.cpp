@@ -57,6 +57,7 @@ Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
     if (found == links.end() || !found->second.open) return fail(error_of(ErrorCode::not_linked, rank));
     Link& link = found->second;
     link.linked = false;
+    link.leaving = true;
     close_gates(link);
     end_leases_of(link.index, LeaseEnd::unlinked);
     marks.forget_rank(rank);
@@ -87,7 +88,8 @@ Result<void> DataDist::State::unlink(Rank rank, Timeout timeout) {
   };
   if (const auto left_by_all = await(*deadline, empty); !left_by_all) return left_by_all;
   const std::lock_guard lock(mutex);
-  links.at(rank).open = false;
+  Link& link = links.at(rank);
+  if (link.leaving) link.open = link.leaving = false;  // else it has been linked anew meanwhile
   return {};
 }
 

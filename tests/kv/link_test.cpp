@@ -99,6 +99,28 @@ TEST_CASE("unlink with a transfer that does not end: cancelled at the deadline")
   CHECK(code_of(open->wait(k_patience)) == ErrorCode::cancelled);
 }
 
+TEST_CASE("linked again before the other one has left: all goes on") {
+  Couple couple;
+  DataDist& sender = couple.world[0];
+  const auto open = couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here), {.layered = true});
+  require_ok(open);
+  require_ok(open->ready(0));
+  while (open->progress().layers_done == 0) std::this_thread::yield();
+  CHECK(code_of(sender.unlink(1, std::chrono::milliseconds(30))) == ErrorCode::deadline_exceeded);
+  TestCache late(couple.world.runtime(0), paged());
+  CacheDesc desc = paged();
+  desc.key.name = 7;
+  require_ok(sender.register_cache(desc, late.places()));
+  couple.world.link(0, 1);
+  for (const std::uint32_t layer : {1U, 2U, 3U}) require_ok(open->ready(layer));
+  require_ok(open->wait());
+  CHECK(end_of(couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here))) == ErrorCode::ok);
+  const auto seen = couple.world[1].find(0, desc.key);
+  require_ok(seen);
+  CHECK(end_of(couple.world[1].pull(couple.to, *seen, two_blocks(k_here))) == ErrorCode::ok);
+  require_ok(sender.unlink(1, k_patience));
+}
+
 TEST_CASE("F126 roles: judged at once, on both sides; what is under way ends first") {
   Couple couple;
   DataDist& sender = couple.world[0];

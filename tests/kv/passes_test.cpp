@@ -2,6 +2,7 @@
 //
 // Who is inside is waited for, and nobody comes in behind.
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -52,5 +53,19 @@ TEST_CASE("the last one out wakes who waits; nothing of theirs is seen afterward
     CHECK(passes.wait_until(in(std::chrono::seconds(30))));
     CHECK(inside.load() == 0);
     for (std::thread& thread : threads) thread.join();
+  }
+}
+
+TEST_CASE("whoever has waited for the last one may destroy it") {
+  for (int round = 0; round < 2000; ++round) {
+    auto passes = std::make_unique<Passes>();
+    auto pass = passes->enter();
+    REQUIRE(pass);
+    std::thread last([&pass] { pass.reset(); });
+    passes->shut();
+    while (!passes->wait_until(in(std::chrono::seconds(0)))) {  // looks often, rather than to be woken
+    }
+    passes.reset();
+    last.join();
   }
 }
