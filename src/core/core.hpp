@@ -55,8 +55,7 @@ struct Parts {
   std::function<void(std::vector<std::unique_ptr<links::LinkFactory>>&, runtime::Loop&)> add_factories;
   bool hosted = false;
   std::uint32_t atomic_window = links::k_atomic_window;
-  /// Wall clock at the start (µs): see wire::StoreClaim::born. 0: the rendezvous counts.
-  Birth born = 0;
+  wire::LifeStart start{};  ///< zeros: the rendezvous counts
 };
 
 class Core final : private peer::PeerListener,

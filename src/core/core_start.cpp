@@ -224,7 +224,7 @@ void Core::start_joining() {
   }
   membership_->join({.world_size = options_.world_size,
                      .job = group::job_number(options_.job),
-                     .born = parts_.born,
+                     .start = parts_.start,
                      .endpoints = endpoints_},
                     loop_->port().now() + options_.connect_timeout);
 }

@@ -8,21 +8,11 @@
 
 #include "core/core.hpp"
 #include "core/group_state.hpp"
+#include "core/life_start.hpp"
 #include "core/runtime_state.hpp"
 #include "core/wait_for.hpp"
 
 namespace hixl {
-
-namespace {
-
-/// Microseconds of the wall clock, which is all that orders two lives of a rank when their rendezvous forgot the first.
-Birth wall_clock() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<Birth>(
-      std::max<std::int64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count(), 0));
-}
-
-}  // namespace
 
 Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
@@ -40,9 +30,11 @@ Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) 
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_thread_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(
-      options,
-      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = false, .born = wall_clock()});
+  auto core = core::Core::create(options, {.driver = std::move(*driver),
+                                           .factories = {},
+                                           .add_factories = {},
+                                           .hosted = false,
+                                           .start = core::life_start()});
   if (!core) return fail(core.error());
   if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
     return fail(joined.error());
@@ -55,9 +47,11 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
   if (loop == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
   auto driver = runtime::make_hosted_driver(loop);
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(
-      options,
-      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = true, .born = wall_clock()});
+  auto core = core::Core::create(options, {.driver = std::move(*driver),
+                                           .factories = {},
+                                           .add_factories = {},
+                                           .hosted = true,
+                                           .start = core::life_start()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }
@@ -66,9 +60,11 @@ Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& op
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_polled_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(
-      options,
-      {.driver = std::move(*driver), .factories = {}, .add_factories = {}, .hosted = true, .born = wall_clock()});
+  auto core = core::Core::create(options, {.driver = std::move(*driver),
+                                           .factories = {},
+                                           .add_factories = {},
+                                           .hosted = true,
+                                           .start = core::life_start()});
   if (!core) return fail(core.error());
   return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
 }

@@ -178,7 +178,7 @@ Birth RendezvousFile::birth_for(const wire::StoreClaim& claim) const {
   if (same) return last->endpoints.birth;
   const Birth newest = last ? last->endpoints.birth : 0;
   if (claim.endpoints.birth != 0) return claim.endpoints.birth > newest ? claim.endpoints.birth : 0;
-  return std::max(newest + 1, claim.born);
+  return std::max(newest + 1, claim.start.born);
 }
 
 Result<void> RendezvousFile::write(const wire::StoreClaim& claim) {

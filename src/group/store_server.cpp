@@ -51,6 +51,7 @@ struct StoreServer::Impl final : runtime::ListenerEvents, runtime::Task {
   struct Life {
     Birth birth = 0;
     Incarnation incarnation = 0;
+    wire::LifeStart start{};
     std::optional<Instant> lost{};  ///< when its connection ended, if it did not leave
   };
 
@@ -255,25 +256,28 @@ void StoreServer::Impl::on_claim(Client& client, const wire::StoreClaim& claim) 
 
 /// Grants the rank, or asks its holder whether it still lives. That a connection ended is no proof that a process did:
 /// its rank is given to one that was born later, and to others when the holder would have claimed again. Else it would
-/// be replaced, for good, by an earlier life whose claim came late, and which may be dead.
+/// be replaced, for good, by an earlier life whose claim came late; one that is earlier for certain does not get it.
 void StoreServer::Impl::settle(Client& client) {
   const wire::Endpoints& wanted = client.claim.endpoints;
   const Life& last = newest[wanted.rank];
-  if (wanted.birth != 0 && last.incarnation != wanted.incarnation && last.birth >= wanted.birth) {
+  const bool held = members.contains(wanted.rank);
+  const bool replaced = wanted.birth != 0 && last.incarnation != wanted.incarnation && last.birth >= wanted.birth;
+  const bool earlier = wanted.birth == 0 && (held || last.lost) && client.claim.start.precedes(last.start);
+  if (replaced || earlier) {
     ++counters.conflicts;
-    return answer(client, ErrorCode::rank_conflict, 0);  // replaced, for good
+    return answer(client, ErrorCode::rank_conflict, 0);
   }
-  const auto member = members.find(wanted.rank);
   // A birth above all that are known here tells that the holder has been replaced already, at an earlier store.
   if (last.incarnation == wanted.incarnation || wanted.birth > last.birth) return grant(client);
-  if (member == members.end()) {
+  if (!held) {
     const Instant given = last.lost ? *last.lost + k_holder_answer_time : loop.now();
-    if (client.claim.born > last.birth || given <= loop.now()) return grant(client);
+    const wire::LifeStart& start = client.claim.start;
+    if (start.born > last.birth || last.start.precedes(start) || given <= loop.now()) return grant(client);
     return loop.start_after(client, given - loop.now());
   }
   loop.start_after(client, k_holder_answer_time);
   // A holder that has no room for a ping does not read, and will not answer.
-  static_cast<void>(member->second.holder->stream.send({.type = wire::FrameType::ping}, {}));
+  static_cast<void>(members.at(wanted.rank).holder->stream.send({.type = wire::FrameType::ping}, {}));
 }
 
 void StoreServer::Impl::grant(Client& client) {
@@ -281,10 +285,11 @@ void StoreServer::Impl::grant(Client& client) {
   Life& last = newest[rank];
   if (last.incarnation != client.claim.endpoints.incarnation) {
     const Birth told = client.claim.endpoints.birth;
-    const Birth birth = told != 0 ? told : std::max(last.birth + 1, client.claim.born);
+    const Birth birth = told != 0 ? told : std::max(last.birth + 1, client.claim.start.born);
     if (birth > wire::k_birth_max) return answer(client, ErrorCode::limit_reached, wire::k_birth_max);
     last.birth = birth;
     last.incarnation = client.claim.endpoints.incarnation;
+    last.start = client.claim.start;
   }
   last.lost.reset();
   Member& member = members[rank];

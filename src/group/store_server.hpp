@@ -2,10 +2,11 @@
 //
 // StoreServer: the built-in rendezvous store, an actor on any loop (rank 0's, a launcher's, the simulator's).
 // A claim lasts as long as its connection; another life of a rank replaces one whose connection has ended: at once if
-// it was born later, else when the one before has not come again in half a second. A live one is a RANK_CONFLICT. Each
-// life gets a birth above those of all lives of its rank that the store has known; a life that tells the birth which
-// it has keeps it, unless a newer one had the rank meanwhile. Bounded: clients, half-open handshakes, bytes queued a
-// client (a reader that never reads is dropped).
+// it was born later, else when the one before has not come again in half a second. A live one is a RANK_CONFLICT, and
+// so is the claim of a life that began earlier on the same host than one that has not left. Each life gets a birth
+// above those of all lives of its rank that the store has known; a life that tells the birth which it has keeps it,
+// unless a newer one had the rank meanwhile. Bounded: clients, half-open handshakes, bytes queued a client (a reader
+// that never reads is dropped).
 #pragma once
 
 #include <cstdint>

@@ -27,13 +27,24 @@ struct Endpoints {
   std::string unix_name;               ///< abstract unix socket, without the leading NUL; empty: none
   std::vector<std::string> addresses;  ///< "host:port" or "[v6]:port"
 };
+/// When a life began.
+struct LifeStart {
+  /// By its host's wall clock (µs). A first birth is not below this, which keeps the order when the rendezvous has
+  /// forgotten everything; 0: none.
+  Birth born = 0;
+  /// Names one boot of one host; 0: not known. Lives with the same number are ordered by `since_boot`, for certain.
+  std::uint64_t host = 0;
+  std::uint64_t since_boot = 0;  ///< by that boot's clock (µs), which no one sets
+  /// For certain: on one host, by one clock.
+  [[nodiscard]] bool precedes(const LifeStart& other) const noexcept {
+    return host != 0 && host == other.host && since_boot < other.since_boot;
+  }
+};
 /// Client → store: this connection is rank r. Held until the connection ends.
 struct StoreClaim {
   std::uint32_t world_size = 0;
   std::uint64_t job = 0;  ///< hash of the job's name; 0: not compared
-  /// A first birth is not below this: the start of the process by its wall clock (µs), which keeps the order when the
-  /// rendezvous has forgotten everything; 0: none.
-  Birth born = 0;
+  LifeStart start;
   Endpoints endpoints;
 };
 /// Store → client. code ok, rank_conflict (another live connection holds it, or a newer life had it), rank_out_of_range

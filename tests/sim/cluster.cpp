@@ -108,8 +108,9 @@ Cluster::Life& Cluster::start(Rank rank) {
   core::Parts parts;
   parts.driver = std::make_unique<VirtualDriver>(world_, *life->port);
   parts.hosted = true;
-  parts.born = static_cast<Birth>(
+  const auto now = static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(world_.now().time_since_epoch()).count());
+  parts.start = {.born = now, .host = 1, .since_boot = now};
   // Every rank of a seed has tcp; with the fabric, that is the better link and tcp the spare.
   for (std::uint32_t i = 0; fabric_ && i < shape_.card_links; ++i) {
     parts.factories.push_back(make_tap(taps_, rank, links::make_sim_factory(*fabric_)));

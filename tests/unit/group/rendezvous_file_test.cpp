@@ -83,7 +83,7 @@ TEST_CASE("every life of a rank is born above all earlier ones, however they wen
   first->release();
   RendezvousFile second(folder.file());
   claim = claim_of(1, 4, 12);
-  claim.born = 1000;
+  claim.start.born = 1000;
   REQUIRE(held(second.claim(claim)));
   CHECK(second.birth() == 1000);
   // The first, once more: it has been replaced, and that is final.
@@ -105,7 +105,7 @@ TEST_CASE("every life of a rank is born above all earlier ones, however they wen
   CHECK(third->birth() == 1001);
   third.reset();
   claim = claim_of(1, 4, 14);
-  claim.born = 5;
+  claim.start.born = 5;
   REQUIRE(held(second.claim(claim)));
   CHECK(second.birth() == 1002);
 }

@@ -65,7 +65,7 @@ TEST_CASE("a rank at once after its holder's death, to one that was born later")
   holder.join();
   world.run_for(100ms);
   MemberProcess heir(world, 1);
-  SUBCASE("known to be later") { heir.born = 50; }
+  SUBCASE("known to be later") { heir.start.born = 50; }
   SUBCASE("not known: when a living holder would have claimed again") {}
   heir.join();
   // The death reaches the store while it waits for the holder's answer.
@@ -73,9 +73,62 @@ TEST_CASE("a rank at once after its holder's death, to one that was born later")
   world.run_for(100ms);
   holder.kill();
   world.run_for(100ms);
-  CHECK(heir.is_joined() == (heir.born != 0));
+  CHECK(heir.is_joined() == (heir.start.born != 0));
   world.run_for(500ms);
   CHECK(heir.is_joined());
+}
+
+TEST_CASE("an earlier life of the holder's host never has the rank of one that has not left") {
+  VirtualWorld world(6);
+  StoreProcess store(world);
+  MemberProcess holder(world, 1);
+  holder.start = {.born = 900, .host = 7, .since_boot = 60};
+  holder.join();
+  MemberProcess witness(world, 0);
+  witness.watch(1);
+  witness.join();
+  world.run_for(100ms);
+  // Its claim came late, and the holder stands still longer than the store waits for an answer.
+  MemberProcess late(world, 1, 8, 1s);
+  late.start = {.born = 1000, .host = 7, .since_boot = 59};  // the wall clock was set back in between
+  world.pause(holder.port, 3s);
+  SUBCASE("it stands still") {}
+  SUBCASE("its connection breaks too") { world.reset(holder.port, store.port); }
+  late.join();
+  world.run_for(2s);
+  CHECK(late.code() == ErrorCode::rank_conflict);
+  world.run_for(5s);
+  CHECK(witness.knows(holder));
+  // What another host says of its own clock orders nothing.
+  world.pause(holder.port, 3s);
+  MemberProcess stranger(world, 1);
+  stranger.start = {.born = 0, .host = 8, .since_boot = 1};
+  stranger.join();
+  world.run_for(1s);
+  CHECK(witness.knows(stranger));
+}
+
+TEST_CASE(
+    "when the later life has left, the earlier one may have the rank; a later one has that of a lost one at once") {
+  VirtualWorld world(7);
+  StoreProcess store(world);
+  MemberProcess holder(world, 1);
+  holder.start = {.born = 900, .host = 7, .since_boot = 60};
+  holder.join();
+  world.run_for(100ms);
+  MemberProcess other(world, 1);
+  SUBCASE("left") {
+    holder.membership->leave();
+    other.start = {.born = 800, .host = 7, .since_boot = 50};
+  }
+  SUBCASE("lost") {
+    holder.kill();
+    other.start = {.born = 800, .host = 7, .since_boot = 61};
+  }
+  world.run_for(100ms);
+  other.join();
+  world.run_for(100ms);
+  CHECK(other.is_joined());
 }
 
 TEST_CASE("who asks while the holder leaves has the rank at once") {

@@ -54,7 +54,7 @@ TEST_CASE("a rank that leaves, dies or restarts is reported as what it is") {
   world.run_for(100ms);
   CHECK(witness.notices.back() == Notice{1, second.mine.incarnation, false});
   MemberProcess third(world, 1);
-  third.born = 50;
+  third.start.born = 50;
   third.join();
   world.run_for(100ms);
   CHECK(third.is_joined());
@@ -72,7 +72,7 @@ TEST_CASE("every life of a rank gets a birth above all earlier ones, and keeps i
   Birth last = 0;
   for (int i = 0; i < 5; ++i) {
     MemberProcess member(world, 1);
-    if (i == 3) member.born = 1000;
+    if (i == 3) member.start.born = 1000;
     member.join();
     world.run_for(100ms);
     REQUIRE(member.is_joined());
@@ -94,14 +94,14 @@ TEST_CASE("a store that comes back empty learns the births from those who live, 
   VirtualWorld world(13);
   auto store = std::make_unique<StoreProcess>(world);
   MemberProcess first(world, 1);
-  first.born = 50;
+  first.start.born = 50;
   first.join();
   world.run_for(100ms);
   REQUIRE(first.membership->birth() == 50);
   // Its heir has the rank by the time the store dies; the first life is a zombie, and claims first.
   world.pause(first.port, 1s);
   MemberProcess heir(world, 1);
-  heir.born = 60;
+  heir.start.born = 60;
   heir.join();
   world.run_for(700ms);
   REQUIRE(heir.membership->birth() == 60);
@@ -121,7 +121,7 @@ TEST_CASE("a store that comes back empty learns the births from those who live, 
   CHECK(again.counters().conflicts > 0);  // the zombie's
   heir.kill();
   MemberProcess third(world, 1);
-  third.born = 55;  // the clock of its host is behind
+  third.start.born = 55;  // the clock of its host is behind
   third.join();
   world.run_for(1s);
   CHECK(third.membership->birth() == 61);
@@ -131,7 +131,7 @@ TEST_CASE("a birth beyond all is refused, and the next one after the last too") 
   VirtualWorld world(14);
   StoreProcess store(world);
   MemberProcess last(world, 1);
-  last.born = wire::k_birth_max;
+  last.start.born = wire::k_birth_max;
   last.join();
   world.run_for(100ms);
   REQUIRE(last.is_joined());

@@ -279,9 +279,9 @@ TEST_CASE("store messages") {
   CHECK(!accepts<StoreMember>([](StoreMember& m) { m.present = 1, m.endpoints.incarnation = 0; }));
   CHECK(accepts<StoreMember>([](StoreMember& m) { m.present = 0, m.endpoints = {}; }));
   CHECK(!accepts<StoreMember>([](StoreMember& m) { m.present = 1, m.endpoints.birth = 0; }));
-  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.born = 0; }));
-  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.born = k_birth_max; }));
-  CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.born = k_birth_max + 1; }));
+  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.start.born = 0; }));
+  CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.start.born = k_birth_max; }));
+  CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.start.born = k_birth_max + 1; }));
   CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = k_birth_max + 1; }));
   CHECK(accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 1; }));
   CHECK(!accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 0; }));
