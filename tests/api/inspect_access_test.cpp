@@ -213,36 +213,3 @@ TEST_CASE("options of the sweeper have ranges, and need a hook") {
   options.sweep_age = 25h;
   CHECK(code_of(options.validate()) == ErrorCode::invalid_argument);
 }
-
-TEST_CASE("a hook on a runtime's own thread may ask, post, and end the runtime") {
-  struct Hooked {
-    std::unique_ptr<Runtime> runtime;
-    Region region;
-    Result<std::vector<OperationInfo>> rows{};
-    bool posted = false;
-    Events events;
-  } hooked;
-  auto options = options_for(0, 1, "");
-  options.sweep_period = 10ms;
-  options.sweep_hook = {
-      [](void* context, const OperationInfo&) {
-        auto& in = *static_cast<Hooked*>(context);
-        if (in.runtime == nullptr) return;
-        in.rows = in.runtime->outstanding();
-        in.posted = in.runtime->put(in.region.data, {0, in.region.address() + 8, {}, 0}, 8).has_value();
-        in.runtime.reset();
-        in.events.add();
-      },
-      &hooked};
-  auto runtime = Runtime::create(options);
-  require_ok(runtime);
-  hooked.region = *(*runtime)->allocate(4096);
-  Runtime& here = **runtime;
-  hooked.runtime = std::move(*runtime);
-  const auto late = here.put(hooked.region.data, {0, hooked.region.address() + 8, {}, 0}, 8, {.timeout = 0ns});
-  require_ok(late);
-  REQUIRE(hooked.events.wait_for(1));
-  require_ok(hooked.rows);
-  CHECK(hooked.rows->size() == 1);
-  CHECK(hooked.posted);
-}
