@@ -37,13 +37,13 @@ void Transfer::State::never_began() {
   auto& home = *parts_.home;
   const auto self = home.take_out(this);
   {
-    const Lock lock(mutex_);
-    stage_ = Stage::ended;
-  }
-  {
     const std::lock_guard guard(home.mutex);
     parts_.local->uses -= 1;
     if (parts_.mark) home.marks.end(*parts_.mark, false, 0);
+  }
+  {
+    const Lock lock(mutex_);
+    stage_ = Stage::ended;
   }
   home.left_gate(parts_.remote->rank);
 }
@@ -217,7 +217,7 @@ bool Transfer::State::over() const noexcept {
 
 void Transfer::State::finish_if_over(Lock lock, bool on_loop) {
   if (!over()) return;
-  stage_ = Stage::ended;
+  stage_ = Stage::ending;
   const Result<void> result = error_ ? Result<void>(fail(*error_)) : Result<void>();
   const Progress progress = progress_locked();
   const bool inside = std::exchange(inside_, false);
@@ -230,6 +230,10 @@ void Transfer::State::finish_if_over(Lock lock, bool on_loop) {
     parts_.local->uses -= 1;
     if (parts_.mark) home.marks.end(*parts_.mark, result.has_value(), parts_.mark_tokens);
   }
+  // Not before: whoever sees the end may move the same sequence, or take the cache back.
+  lock.lock();
+  stage_ = Stage::ended;
+  lock.unlock();
   if (inside) {
     home.leave(parts_.gate, parts_.options.release && result);
   } else {
@@ -309,14 +313,14 @@ Result<void> Transfer::State::ready(std::uint32_t layer) {
 
 void Transfer::State::end_early(const Error& why) {
   Lock lock(mutex_);
-  if (stage_ == Stage::ended || error_) return;
+  if (stage_ >= Stage::ending || error_) return;
   stop_with(why);
   finish_if_over(std::move(lock), false);
 }
 
 bool Transfer::State::look(Instant now) {
   Lock lock(mutex_);
-  if (stage_ == Stage::ended) return false;
+  if (stage_ >= Stage::ending) return false;
   if (now >= parts_.deadline && !error_) {
     stop_with(parts_.home->error_of(ErrorCode::deadline_exceeded, parts_.remote->rank));
   }

@@ -59,7 +59,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   [[nodiscard]] TransferVerb verb() const noexcept { return parts_.verb; }
 
  private:
-  enum class Stage : std::uint8_t { entering, moving, ended };
+  enum class Stage : std::uint8_t { entering, moving, ending, ended };
   struct Flight {
     State* owner = nullptr;
     Request request;

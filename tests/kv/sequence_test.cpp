@@ -118,6 +118,27 @@ TEST_CASE("what may not be taken for moved is moved again: other blocks, a rewin
   CHECK(bytes({0, 5, 2}, 48) == 48);
 }
 
+TEST_CASE("what is seen to have ended may be moved again, and its cache taken back, in the same moment") {
+  Couple couple;
+  const auto two = first_blocks(2);
+  Slice slice;
+  slice.source = two;
+  slice.target = two;
+  slice.tokens = Range{0, 20};
+  for (int i = 0; i < rounds(3000); ++i) {
+    const auto pushed = couple.world[0].push(couple.from, couple.target_seen, slice, {.sequence = 5});
+    require_ok(pushed);
+    while (code_of(pushed->query()) == ErrorCode::busy) {
+    }
+    require_ok(pushed->query());
+    if (i % 4 != 0) continue;
+    require_ok(couple.world[0].unregister_cache(couple.from));
+    const auto again = couple.world[0].register_cache(paged(), couple.source.places());
+    require_ok(again);
+    couple.from = *again;
+  }
+}
+
 TEST_CASE("what was pushed under a lease that has ended is moved again: its blocks were somebody else's in between") {
   Couple couple;
   const std::uint64_t token = kv_bytes(paged().layout, 1).value();
