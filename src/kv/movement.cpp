@@ -72,19 +72,24 @@ void Transfer::State::entered(const Completion& completion) {
   finish_if_over(std::move(lock), true);
 }
 
-/// Cuts pieces of the layers that may move into batch_, as many as fit. A batch whose end an arrival tells is one
-/// layer, whole.
+/// Cuts pieces of the layers that may move into batch_, as many as fit; where arrivals are told, of one layer.
 void Transfer::State::fill() {
-  const bool whole = layer_by_layer();
+  const bool alone = layer_by_layer();
+  if (!to_tell_.empty()) {
+    batch_layers_.push_back(to_tell_.front());
+    layers_[to_tell_.front()].flights += 1;
+    to_tell_.pop_front();
+    return;
+  }
   const auto touch = [&](std::uint32_t place) {
     batch_layers_.push_back(place);
     layers_[place].flights += 1;
   };
-  const auto full = [&] { return !whole && (batch_.size() >= k_entries_max || batch_bytes_ >= k_batch_bytes_max); };
+  const auto full = [&] { return batch_.size() >= k_entries_max || batch_bytes_ >= k_batch_bytes_max; };
   if (cutting_) touch(layer_cut_);
   while (!full()) {
     if (!cutting_) {
-      if (queue_.empty() || (whole && !batch_layers_.empty())) return;
+      if (queue_.empty() || (alone && !batch_layers_.empty())) return;
       layer_cut_ = queue_.front();
       queue_.pop_front();
       cut_ = parts_.plan.begin_layer(parts_.plan.layers().first + layer_cut_);
@@ -121,10 +126,16 @@ void Transfer::State::add_to_batch(const Piece& piece) {
   batch_bytes_ += piece.bytes;
 }
 
+/// All other bytes of the layer are there, or in this batch.
+bool Transfer::State::completes_layer() const noexcept {
+  const Layer& layer = layers_[batch_layers_.front()];
+  return layer_by_layer() && layer.posted_all && layer.flights == 1;
+}
+
 Result<Request> Transfer::State::post(Flight& flight) {
   Runtime& runtime = parts_.home->runtime;
   const OpOptions options{.timeout = time_left(), .callback = {on_flight, &flight}};
-  if (!parts_.arrivals) {
+  if (!flight.tells) {
     // Layers without bytes end as all others do: later, on the loop thread.
     return batch_.empty() ? runtime.flush_async(parts_.home->own_rank, options) : runtime.batch(batch_, options);
   }
@@ -145,6 +156,7 @@ void Transfer::State::advance() {
     Flight& flight = flights_.emplace_back();
     flight.owner = this;
     flight.bytes = batch_bytes_;
+    flight.tells = completes_layer();
     auto posted = post(flight);
     if (!posted) {
       flights_.pop_back();
@@ -178,10 +190,13 @@ void Transfer::State::landed(Flight& flight, const Completion& completion) {
     bytes_done_ += flight.bytes;
     for (const std::uint32_t place : flight.layers) {
       Layer& layer = layers_[place];
-      if (--layer.flights == 0 && layer.posted_all) {
-        layers_done_ += 1;
-        arrived.push_back(place);
+      if (--layer.flights > 0 || !layer.posted_all) continue;
+      if (layer_by_layer() && !flight.tells) {
+        to_tell_.push_back(place);
+        continue;
       }
+      layers_done_ += 1;
+      arrived.push_back(place);
     }
   } else {
     stop_with(completion.result.error());

@@ -64,6 +64,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
     State* owner = nullptr;
     Request request;
     std::uint64_t bytes = 0;
+    bool tells = false;                 // of the layer's arrival
     std::vector<std::uint32_t> layers;  // places
   };
   struct Layer {
@@ -80,6 +81,7 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   void advance();
   void fill();
   void add_to_batch(const Piece& piece);
+  [[nodiscard]] bool completes_layer() const noexcept;
   [[nodiscard]] Result<Request> post(Flight& flight);
   void stop_with(const Error& why);
   [[nodiscard]] bool all_there() const noexcept;
@@ -97,8 +99,9 @@ class Transfer::State : public std::enable_shared_from_this<Transfer::State> {
   Request entry_;
   std::optional<Error> error_;
   std::vector<Layer> layers_;
-  std::deque<std::uint32_t> queue_;  // places of layers that may move
-  bool cutting_ = false;             // a layer of which not all pieces are in batches
+  std::deque<std::uint32_t> queue_;    // places of layers that may move
+  std::deque<std::uint32_t> to_tell_;  // places of layers whose bytes are there, all of them, in more than one batch
+  bool cutting_ = false;               // a layer of which not all pieces are in batches
   std::uint32_t layer_cut_ = 0;
   BytePlan::Cut cut_{};
   bool cut_over_ = false;

@@ -78,6 +78,38 @@ TEST_CASE("P11 a layer's word never rises before its bytes: a receiver that watc
   }
 }
 
+TEST_CASE(
+    "a layer of more pieces than the runtime takes in one operation arrives whole, and its word after its last byte") {
+  // A token a block, no two neighbours: each number is a piece of its own, twice 540 000 of them.
+  CacheDesc desc = paged(1'080'000, 2);
+  desc.layout.kv_heads = 1;
+  desc.layout.head_dim = 1;
+  desc.layout.block_tokens = 1;
+  Couple couple({}, desc);
+  std::vector<std::uint32_t> odd(540'000);
+  for (std::uint32_t i = 0; i < odd.size(); ++i) odd[i] = 2 * i + 1;
+  const auto lease = couple.world[1].grant(
+      couple.to, {.holder = 0, .access = Access::push, .blocks = odd, .layer_arrivals = true, .on_end = {}});
+  require_ok(lease);
+  Slice slice;
+  slice.source = odd;
+  slice.target = odd;
+  const auto moving =
+      couple.world[0].push(couple.from, couple.target_seen, slice, {.ticket = &lease->ticket, .layered = true});
+  require_ok(moving);
+  for (const std::uint32_t layer : {1U, 0U}) {
+    CHECK(couple.world[1].layer_arrived(lease->id, layer).value() == false);
+    require_ok(moving->ready(layer));
+    require_ok(couple.world[1].wait_layer(lease->id, layer, k_patience));
+    for (const std::uint32_t block : {1U, 3U, 540'001U, 1'079'997U, 1'079'999U}) {
+      CHECK(couple.same_block(block, block, layer, layer + 1));
+    }
+  }
+  CHECK(code_of(moving->wait(k_patience)) == ErrorCode::ok);
+  CHECK(moving->progress().bytes_done == moving->progress().bytes_total);
+  CHECK(moving->progress().layers_done == 2);
+}
+
 TEST_CASE("layers may be named by many threads; each counts once, and on_layer tells each once, before the end") {
   const CacheDesc desc = paged(16, 32);
   Couple couple({}, desc);
