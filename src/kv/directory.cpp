@@ -71,7 +71,7 @@ Directory::Directory(const DirectoryCounts& counts) noexcept : counts_(counts) {
   releases_ = up_to_line(gates_ + std::uint64_t{counts.links} * gates_a_link() * k_word_bytes);
   arrivals_ = up_to_line(releases_ + std::uint64_t{counts.links} * counts.leases * k_word_bytes);
   scratch_ = up_to_line(arrivals_ + std::uint64_t{counts.arrivals} * k_arrival_layers * k_word_bytes);
-  bytes_ = scratch_ + k_header_bytes + k_record_bytes + std::uint64_t{counts.tensors} * k_tensor_bytes;
+  bytes_ = scratch_ + k_record_bytes + std::uint64_t{counts.tensors} * k_tensor_bytes;
 }
 
 std::uint64_t checksum(std::span<const std::byte> bytes) noexcept {

@@ -108,6 +108,7 @@ TEST_CASE("parts of a directory do not overlap, and words are aligned") {
     CHECK(at.release(0, 0) >= at.gate(counts.links - 1, at.gates_a_link() - 1) + 8);
     CHECK(at.arrival(0, 0) >= at.release(counts.links - 1, counts.leases - 1) + 8);
     CHECK(at.scratch() >= at.arrival(counts.arrivals, 0));
+    CHECK(at.bytes() == at.scratch() + k_record_bytes + counts.tensors * k_tensor_bytes);
     for (const std::uint64_t word : {at.bell(), at.link_word(0), at.gate(0, 0), at.release(0, 0), at.arrival(0, 0)}) {
       CHECK(word % 8 == 0);
     }

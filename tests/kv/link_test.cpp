@@ -121,6 +121,29 @@ TEST_CASE("linked again before the other one has left: all goes on") {
   require_ok(sender.unlink(1, k_patience));
 }
 
+TEST_CASE(
+    "a cache that is registered while its rank unlinks is shut to the one that is left, also when that finds it") {
+  Couple couple;
+  DataDist& sender = couple.world[0];
+  const auto open = couple.world[1].pull(couple.to, couple.source_seen, two_blocks(k_here), {.layered = true});
+  require_ok(open);
+  require_ok(open->ready(0));
+  while (open->progress().layers_done == 0) std::this_thread::yield();
+  // Leaving, for as long as that pull is open.
+  CHECK(code_of(sender.unlink(1, std::chrono::milliseconds(30))) == ErrorCode::deadline_exceeded);
+  TestCache late(couple.world.runtime(0), paged());
+  CacheDesc desc = paged();
+  desc.key.name = 7;
+  require_ok(sender.register_cache(desc, late.places()));
+  const auto seen = couple.world[1].find(0, desc.key);
+  require_ok(seen);
+  const Memory before = couple.target.store();
+  CHECK(end_of(couple.world[1].pull(couple.to, *seen, two_blocks())) == ErrorCode::not_linked);
+  CHECK(couple.target.store() == before);
+  for (const std::uint32_t layer : {1U, 2U, 3U}) require_ok(open->ready(layer));
+  require_ok(open->wait());
+}
+
 TEST_CASE("F126 roles: judged at once, on both sides; what is under way ends first") {
   Couple couple;
   DataDist& sender = couple.world[0];
