@@ -14,6 +14,7 @@ import sys
 
 sys.dont_write_bytecode = True  # The sources may be read-only, and the tree stays clean.
 
+import built  # noqa: E402
 import pages  # noqa: E402
 
 DOCUMENT = "docs/features.md"
@@ -21,8 +22,6 @@ FEATURES = 206
 COLUMNS = 5
 STATES = ("shown", "partly", "bench", "not yet", "does not apply")
 PLACE = re.compile(r'`([^`]+)`((?:,? "[^"]+")*)(?:; |$)')  # a file, and titles in it
-BUILT = re.compile(r"\btest\(\s*('\w*'(?:\s*\+\s*(?:'\w*'|\w+))*)")
-NOTHING = re.compile(r"(?!)")
 
 
 def titles_of(path, text):
@@ -31,16 +30,6 @@ def titles_of(path, text):
     if path.endswith(".md"):
         return re.findall(r"^#+ (.*)", text, re.MULTILINE)
     return pages.case_titles(text)
-
-
-def names_of(build):
-    """What matches the names of all tests of a meson.build; a variable in a name is any word that it quotes."""
-    words = "|".join(sorted(set(re.findall(r"'(\w+)'", build)), reverse=True))
-    names = []
-    for name in BUILT.findall(build):
-        parts = re.findall(r"'(\w*)'|(\w+)", name)
-        names.append("".join(f"(?:{words})" if variable else literal for literal, variable in parts))
-    return re.compile("|".join(names)) if names else NOTHING
 
 
 def faults_of_row(cells, read, builds):
@@ -60,7 +49,7 @@ def faults_of_row(cells, read, builds):
         yield f"{word}, and no file is named"
     tests = commands.strip("`").split()
     for test in tests:
-        if not any(names.fullmatch(test) for names in builds.values()):
+        if not any(test in names for names in builds.values()):
             yield f"no test {test} is built"
     for path, titles in found:
         text = read(path)
@@ -73,13 +62,13 @@ def faults_of_row(cells, read, builds):
             if not any(one.startswith(title[:-1].rstrip()) if cut else one == title for one in there):
                 yield f'nothing in {path} has the title "{title}"'
         folder = os.path.dirname(path)
-        homes = [builds.get(home + "/meson.build", NOTHING) for home in (folder, os.path.dirname(folder))]
-        if path.startswith("tests/") and not any(names.fullmatch(test) for names in homes for test in tests):
+        homes = [builds.get(home + "/meson.build", ()) for home in (folder, os.path.dirname(folder))]
+        if path.startswith("tests/") and not any(test in names for names in homes for test in tests):
             yield f"none of its tests is built where {path} is"
 
 
 def faults_of(text, read, builds, features):
-    """What is wrong in the document. `read(path)`: a file's text, or None. `builds`: names_of() of each meson.build."""
+    """What is wrong in the document. `read(path)`: a file's text, or None. `builds`: names of tests by meson.build."""
     seen = set()
     for number, cells in pages.rows_of(text, "F"):
         name = cells[0]
@@ -100,14 +89,29 @@ def self_test():
     good = "\n".join(rows)
     tree = {"tests/t/a_test.cpp": 'TEST_CASE(\n    "F1 x "\n    "y") {\nTEST_CASE_TEMPLATE("z: \\"w\\"", T) {',
             "tests/t/c.py": "class C:\n    def test_c(self):\n", "docs/b.md": "# B\n"}
-    build = "foreach a : ['2', 'a']\n  test('api_' + a + '_' + b,\ntest('api_own', x)\ntest(\n  'python_own', y)"
-    builds = {"tests/t/meson.build": names_of(build), "tests/u/meson.build": names_of("test('unit_a', a)")}
+    build = """foreach a, counts : all  # ['9']
+  foreach b : counts
+    test('api_' + a + '_' + b, x, args : ['3', a])
+  endforeach
+  test('api_' + a, ['c'], suite : 'd')
+endforeach
+foreach e : ['f']
+  test('own_' + e + unknown, x)
+endforeach
+test('api_own', x)
+test(
+  'python_own', y)"""
+    other = "test('unit_a', a)\nall = {'a': ['1', '2']}\nall += {'g': files('h')}"
+    known = built.assigned([build, other])
+    builds = {"tests/t/meson.build": built.names_of(build, known), "tests/u/meson.build": built.names_of(other, known)}
     changes = [("F3", "F2"), ("F4", "F5"), ("F4 | what", "F4 |"), ("F3 | what | | |", "F3 | what | |"),
                ("a_test.cpp", "b_test.cpp"), ("F1 x y", "F1 x"), ("z …", "w …"), ("test_c", "test_d"), ('"B"', '"C"'),
                ("api_a_2", "api_b_2"), ("api_own", "api_other"), ("`python_own`", ""), ("`python_own`", "`unit_a`"),
                ("partly:", "half:"), (": it lacks something", ""), (": all of it", ""),
                ('"F1 x y", ', 'F1 x y, '), ("`docs/b.md` | |", "| |"), ("`api_a_2 api_own`", "api_a_2"), (good, "")]
-    failures = [f"refuses what is right: {fault}" for fault in faults_of(good, tree.get, builds, len(rows))]
+    wanted = {"api_a_1", "api_a_2", "api_a", "api_g", "api_own", "python_own"}
+    failures = [f"takes {builds} for what is built"] if builds["tests/t/meson.build"] != wanted else []
+    failures += [f"refuses what is right: {fault}" for fault in faults_of(good, tree.get, builds, len(rows))]
     failures += [f"lets pass: {new!r} for {old!r}" for old, new in changes
                  if good == good.replace(old, new) or
                  not list(faults_of(good.replace(old, new), tree.get, builds, len(rows)))]
@@ -115,12 +119,14 @@ def self_test():
 
 
 def check(root, read):
-    builds = {}
-    for top in "tests", "bench":
+    texts = {}
+    for top in "tests", "bench", "samples":
         for folder, _, files in os.walk(os.path.join(root, top)):
             if "meson.build" in files:
                 path = os.path.relpath(os.path.join(folder, "meson.build"), root)
-                builds[path] = names_of(read(path))
+                texts[path] = read(path)
+    known = built.assigned(texts.values())
+    builds = {path: built.names_of(text, known) for path, text in texts.items()}
     text = read(DOCUMENT) or ""
     states = [cells[-1].partition(": ")[0] for _, cells in pages.rows_of(text, "F")]
     summary = ", ".join(f"{states.count(state)} {state}" for state in STATES)
