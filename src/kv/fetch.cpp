@@ -19,29 +19,22 @@ Result<std::shared_ptr<Fetch>> Fetch::begin(const std::shared_ptr<DataDist::Stat
   fetch->home_ = home;
   fetch->buffer_ = *buffer;
   home->begin_errand();
-  const auto post = [fetch, from, size, deadline] {
-    Fetch& here = *fetch;
-    auto posted = std::make_unique<Posted>(Posted{.fetch = fetch, .size = size});
-    Result<Request> got = fail(here.home_->error_of(ErrorCode::cancelled, from.rank));
-    {
-      const std::lock_guard lock(here.mutex_);
-      if (!here.given_up_) {
-        got = here.home_->runtime.get(here.buffer_.data, from, size,
-                                      {.timeout = DataDist::State::left(deadline), .callback = {on_end, posted.get()}});
-      }
-      if (got) here.request_ = *got;
-    }
-    if (got) {
-      static_cast<void>(posted.release());
-    } else if (got.error().code == ErrorCode::busy) {
-      return false;
-    } else {
-      here.end(fail(got.error()));
-    }
-    return true;
-  };
-  if (!post()) home->retry(post);
+  home->post_or_retry({.post = [fetch, from, size, deadline] { return fetch->post(fetch, from, size, deadline); },
+                       .lost = [fetch](const Error& why) { fetch->end(fail(why)); }});
   return fetch;
+}
+
+Result<void> Fetch::post(const std::shared_ptr<Fetch>& self, const RemoteAddress& from, std::size_t size,
+                         Instant deadline) {
+  auto posted = std::make_unique<Posted>(Posted{.fetch = self, .size = size});
+  const std::lock_guard lock(mutex_);
+  if (given_up_) return fail(home_->error_of(ErrorCode::cancelled, from.rank));
+  const auto got = home_->runtime.get(buffer_.data, from, size,
+                                      {.timeout = DataDist::State::left(deadline), .callback = {on_end, posted.get()}});
+  if (!got) return fail(got.error());
+  request_ = *got;
+  static_cast<void>(posted.release());
+  return {};
 }
 
 void Fetch::on_end(void* context, const Completion& completion) {

@@ -31,6 +31,9 @@ class Fetch {
 
  private:
   struct Posted;
+  /// `self` is this one, which the loop holds until the end.
+  [[nodiscard]] Result<void> post(const std::shared_ptr<Fetch>& self, const RemoteAddress& from, std::size_t size,
+                                  Instant deadline);
   static void on_end(void* context, const Completion& completion);
   void end(Result<Bytes> result);
 

@@ -220,25 +220,25 @@ std::shared_ptr<const std::atomic<bool>> DataDist::State::tell(const Link& link,
     std::shared_ptr<std::atomic<bool>> over;
   };
   auto over = std::make_shared<std::atomic<bool>>(false);
-  const auto post = [this, at, bell, value, over] {
-    auto said = std::make_unique<Said>(Said{shared_from_this(), bell, over});
-    const auto told = [](void* context, const Completion&) {
-      const std::unique_ptr<Said> own(static_cast<Said*>(context));
-      own->home->ring_there(own->bell);
-      own->over->store(true);
-      own->home->end_errand();
-    };
-    const auto posted = runtime.swap(at, value, {.callback = {told, said.get()}});
-    if (posted) static_cast<void>(said.release());
-    if (!posted && posted.error().code == ErrorCode::busy) return false;
-    if (!posted) {
-      over->store(true);
-      end_errand();
-    }
-    return true;
-  };
   begin_errand();
-  if (!post()) retry(post);
+  post_or_retry({.post = [this, at, bell, value, over]() -> Result<void> {
+                   auto said = std::make_unique<Said>(Said{shared_from_this(), bell, over});
+                   const auto told = [](void* context, const Completion&) {
+                     const std::unique_ptr<Said> own(static_cast<Said*>(context));
+                     own->home->ring_there(own->bell);
+                     own->over->store(true);
+                     own->home->end_errand();
+                   };
+                   const auto posted = runtime.swap(at, value, {.callback = {told, said.get()}});
+                   if (!posted) return fail(posted.error());
+                   static_cast<void>(said.release());
+                   return {};
+                 },
+                 .lost =
+                     [this, over](const Error&) {
+                       over->store(true);
+                       end_errand();
+                     }});
   return over;
 }
 

@@ -173,8 +173,6 @@ struct Leaving {
   bool release = false;
 };
 
-bool post_leave(std::unique_ptr<Leaving>& leaving);
-
 void on_left(void* context, const Completion& completion) {
   std::unique_ptr<Leaving> leaving(static_cast<Leaving*>(context));
   DataDist::State& home = *leaving->home;
@@ -191,58 +189,61 @@ void on_left(void* context, const Completion& completion) {
   home.left_gate(gate.at.rank);
 }
 
-/// False: no room; the caller keeps it.
-bool post_leave(std::unique_ptr<Leaving>& leaving) {
-  const std::uint64_t away = std::uint64_t{0} - gate::one(leaving->gate.access);
-  const auto posted = leaving->home->runtime.atomic_add(
-      leaving->gate.at, away, {.timeout = k_leave_time, .callback = {on_left, leaving.get()}});
-  if (posted) {
-    static_cast<void>(leaving.release());
-    return true;
-  }
-  if (posted.error().code == ErrorCode::busy) return false;
-  if (!final(posted.error())) leaving->home->leave_later(leaving->gate, leaving->release);
-  leaving->home->left_gate(leaving->gate.at.rank);
-  leaving.reset();
-  return true;
-}
-
 }  // namespace
 
 void DataDist::State::leave(const GateThere& gate, bool release) {
-  auto leaving = std::make_shared<std::unique_ptr<Leaving>>(
-      std::make_unique<Leaving>(Leaving{.home = shared_from_this(), .gate = gate, .release = release}));
-  if (!post_leave(*leaving)) retry([leaving] { return post_leave(*leaving); });
+  post_or_retry({.post = [this, gate, release]() -> Result<void> {
+                   auto leaving =
+                       std::make_unique<Leaving>(Leaving{.home = shared_from_this(), .gate = gate, .release = release});
+                   const std::uint64_t away = std::uint64_t{0} - gate::one(gate.access);
+                   const auto posted = runtime.atomic_add(
+                       gate.at, away, {.timeout = k_leave_time, .callback = {on_left, leaving.get()}});
+                   if (!posted) return fail(posted.error());
+                   static_cast<void>(leaving.release());
+                   return {};
+                 },
+                 .lost =
+                     [this, gate, release](const Error& why) {
+                       if (!final(why)) leave_later(gate, release);
+                       left_gate(gate.at.rank);
+                     }});
 }
 
 void DataDist::State::leave_later(const GateThere& gate, bool release) {
   const std::lock_guard lock(mutex);
-  returns.push_back({.gate = gate, .release = release});
+  returns.add(gate, release);
 }
 
-/// As long as that life of the rank is not over its gate counts us, whatever becomes of sessions.
 void DataDist::State::return_to_gates() {
-  std::vector<Return> all;
   {
     const std::lock_guard lock(mutex);
-    all.swap(returns);
+    if (returns.empty()) return;
   }
-  if (all.empty()) return;
   const std::vector<LinkInfo> rows = runtime.links();
-  for (const Return& back : all) {
-    const RemoteAddress& at = back.gate.at;
-    if (alive(at)) {
-      {
-        const std::lock_guard lock(mutex);
-        links.at(at.rank).moving += 1;
-      }
-      leave(back.gate, back.release);
-    } else if (std::any_of(rows.begin(), rows.end(), [&](const LinkInfo& row) {
-                 return row.rank == at.rank && row.incarnation == at.incarnation;
-               })) {
-      leave_later(back.gate, back.release);
-    }
+  const auto dump = runtime.dump_regions();
+  if (!dump) return;
+  const auto look = [&](const GateThere& gate) {
+    const auto ended = [&](const PeerRegion& seen) {
+      return seen.rank == gate.at.rank && seen.key == gate.at.region && seen.incarnation == gate.at.incarnation &&
+             seen.retired;
+    };
+    if (std::any_of(dump->peers.begin(), dump->peers.end(), ended)) return RankLook::over;
+    if (alive(gate.at)) return RankLook::reached;
+    const auto of_that_life = [&](const LinkInfo& row) {
+      return row.rank == gate.at.rank && row.incarnation == gate.at.incarnation;
+    };
+    if (std::none_of(rows.begin(), rows.end(), of_that_life)) return RankLook::over;
+    const bool stands =
+        std::any_of(rows.begin(), rows.end(), [&](const LinkInfo& row) { return of_that_life(row) && row.up; });
+    return stands ? RankLook::silent : RankLook::away;
+  };
+  std::vector<Return> ready;
+  {
+    const std::lock_guard lock(mutex);
+    ready = returns.step(now(), look);
+    for (const Return& back : ready) links.at(back.gate.at.rank).moving += 1;
   }
+  for (const Return& back : ready) leave(back.gate, back.release);
 }
 
 void DataDist::State::left_gate(Rank rank) {
@@ -253,27 +254,26 @@ void DataDist::State::left_gate(Rank rank) {
 
 /// The word of the lease says so for ever; its owner is rung, and looks now and then besides.
 void DataDist::State::give_back(const GateThere& gate) {
-  const auto post = [this, gate] {
-    struct Given {
-      std::shared_ptr<State> home;
-      RemoteAddress bell;
-    };
-    auto given = std::make_unique<Given>(Given{shared_from_this(), gate.bell});
-    const auto told = [](void* context, const Completion&) {
-      const std::unique_ptr<Given> at(static_cast<Given*>(context));
-      at->home->ring_there(at->bell);
-      at->home->end_errand();
-    };
-    const auto posted =
-        runtime.put_with_signal(region.data, gate.release, 0, {.word = gate.release, .value = gate.generation},
-                                {.timeout = k_leave_time, .callback = {told, given.get()}});
-    if (posted) static_cast<void>(given.release());
-    if (!posted && posted.error().code == ErrorCode::busy) return false;
-    if (!posted) end_errand();
-    return true;
+  struct Given {
+    std::shared_ptr<State> home;
+    RemoteAddress bell;
   };
   begin_errand();
-  if (!post()) retry(post);
+  post_or_retry({.post = [this, gate]() -> Result<void> {
+                   auto given = std::make_unique<Given>(Given{shared_from_this(), gate.bell});
+                   const auto told = [](void* context, const Completion&) {
+                     const std::unique_ptr<Given> at(static_cast<Given*>(context));
+                     at->home->ring_there(at->bell);
+                     at->home->end_errand();
+                   };
+                   const auto posted = runtime.put_with_signal(
+                       region.data, gate.release, 0, {.word = gate.release, .value = gate.generation},
+                       {.timeout = k_leave_time, .callback = {told, given.get()}});
+                   if (!posted) return fail(posted.error());
+                   static_cast<void>(given.release());
+                   return {};
+                 },
+                 .lost = [this](const Error&) { end_errand(); }});
 }
 
 }  // namespace hixl::kv

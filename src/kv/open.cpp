@@ -108,8 +108,7 @@ Result<void> DataDist::State::close(Timeout timeout) {
     {
       const std::lock_guard lock(mutex);
       if (!at_rest() || errands > 0 || leases.size() > 0 || !retries.empty()) return false;
-      if (std::any_of(returns.begin(), returns.end(), [&](const Return& at) { return alive(at.gate.at); }))
-        return false;
+      if (returns.any([&](const Return& at) { return alive(at.gate.at); })) return false;
     }
     return std::none_of(all.begin(), all.end(),
                         [&](const Link& link) { return gates_in_use(link) && alive(link.directory); });

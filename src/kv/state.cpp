@@ -122,35 +122,43 @@ void DataDist::State::end_errand() {
   errands -= 1;
 }
 
-void DataDist::State::retry(std::function<bool()> work) {
-  const std::lock_guard lock(mutex);
-  retries.push_back(std::move(work));
+void DataDist::State::post_or_retry(Errand&& errand) {
+  const auto posted = errand.post();
+  if (posted) return;
+  Error why = posted.error();
+  if (why.code == ErrorCode::busy) {
+    const std::lock_guard lock(mutex);
+    if (kept) {
+      retries.push_back(std::move(errand));
+      return;
+    }
+    why = error_of(ErrorCode::stopped, own_rank);
+  }
+  errand.lost(why);
 }
 
 void DataDist::State::hop(std::function<void()> work) {
-  auto hopping = std::make_unique<Hop>(Hop{shared_from_this(), std::move(work)});
-  begin_errand();
   const auto land = [](void* context, const Completion&) {
     const std::unique_ptr<Hop> landed(static_cast<Hop*>(context));
     landed->work();
     landed->home->end_errand();
   };
-  const auto post = [this, land, raw = hopping.release()] {
-    const auto posted = runtime.atomic_add(own(directory.bell()), 1, {.callback = {land, raw}});
-    if (posted) return true;
-    if (posted.error().code == ErrorCode::busy) return false;
-    land(raw, {});  // the runtime has stopped: there is no loop thread any more
-    return true;
-  };
-  if (!post()) retry(post);
+  begin_errand();
+  Hop* const raw = std::make_unique<Hop>(Hop{shared_from_this(), std::move(work)}).release();
+  post_or_retry({.post = [this, land, raw]() -> Result<void> {
+                   const auto posted = runtime.atomic_add(own(directory.bell()), 1, {.callback = {land, raw}});
+                   return posted ? Result<void>() : fail(posted.error());
+                 },
+                 // There is no loop thread any more, or no way to it.
+                 .lost = [land, raw](const Error&) { land(raw, {}); }});
 }
 
 void DataDist::State::ring_there(const RemoteAddress& at) {
-  const auto post = [this, at] {
-    const auto posted = runtime.atomic_add(at, 1, {.callback = k_whatever});
-    return posted || posted.error().code != ErrorCode::busy;
-  };
-  if (!post()) retry(post);
+  post_or_retry({.post = [this, at]() -> Result<void> {
+                   const auto posted = runtime.atomic_add(at, 1, {.callback = k_whatever});
+                   return posted ? Result<void>() : fail(posted.error());
+                 },
+                 .lost = [](const Error&) {}});
 }
 
 bool DataDist::State::alive(const RemoteAddress& at) const {

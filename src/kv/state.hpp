@@ -24,6 +24,7 @@
 #include "lease_book.hpp"
 #include "marks.hpp"
 #include "passes.hpp"
+#include "returns.hpp"
 
 namespace hixl::kv {
 
@@ -56,14 +57,10 @@ struct Link {
   std::uint32_t moving = 0;  // own transfers with it, and gates there that are still to be left
 };
 
-/// A gate at another rank, and by which right we go through it.
-struct GateThere {
-  RemoteAddress at{};
-  RemoteAddress bell{};
-  RemoteAddress release{};  // of a lease
-  std::uint32_t generation = 0;
-  Access access = Access::pull;
-  bool lease = false;
+/// One operation that has to be posted, whatever room there is.
+struct Errand {
+  std::function<Result<void>()> post;      // BUSY: again, later
+  std::function<void(const Error&)> lost;  // it will not be posted: refused for good, or close() could not wait
 };
 
 class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
@@ -113,8 +110,8 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   /// What posts an operation whose callback uses this, or hands that on, says so: close() waits until all are back.
   void begin_errand();
   void end_errand();
-  /// Until it gives true: what found no room.
-  void retry(std::function<bool()> work);
+  /// Posts it, now or, while there is no room for it, by the keeper; either its operation ends or it is lost, once.
+  void post_or_retry(Errand&& errand);
   void ring_there(const RemoteAddress& bell);
   [[nodiscard]] std::atomic_ref<std::uint64_t> word(std::uint64_t offset) const noexcept;
   [[nodiscard]] RemoteAddress own(std::uint64_t offset) const noexcept;
@@ -233,12 +230,9 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   std::vector<bool> arrivals_taken;
   Marks marks;
   std::unordered_set<std::shared_ptr<Transfer::State>> moves;
-  std::vector<std::function<bool()>> retries;
-  struct Return {
-    GateThere gate;
-    bool release = false;
-  };
-  std::vector<Return> returns;  // gates that could not be left, at ranks that could not be reached
+  std::vector<Errand> retries;  // found no room
+  bool kept = true;             // the keeper looks after them
+  ReturnBook returns;
   std::vector<Region> buffers;  // of fetches, those that are free
   std::uint32_t errands = 0;    // operations of ours whose ends come back to us
   Result<void> close_result{};

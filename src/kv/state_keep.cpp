@@ -32,16 +32,14 @@ void DataDist::State::keep() {
     idle.store(true);  // before all looks: what comes later rings
     look_at_leases();
     return_to_gates();
-    std::vector<std::function<bool()>> again;
+    std::vector<Errand> again;
     std::vector<std::shared_ptr<Transfer::State>> open;
     {
       const std::lock_guard lock(mutex);
       again.swap(retries);
       open.assign(moves.begin(), moves.end());
     }
-    for (auto& work : again) {
-      if (!work()) retry(std::move(work));
-    }
+    for (Errand& errand : again) post_or_retry(std::move(errand));
     const Instant at = now();
     bool starved = false;
     for (const auto& transfer : open) starved = transfer->look(at) || starved;
@@ -60,14 +58,14 @@ void DataDist::State::keep() {
     if (woken || woken.error().code == ErrorCode::deadline_exceeded) continue;
     break;  // the runtime has stopped
   }
-  if (stopping.load()) return;
-  cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
-  std::vector<std::function<bool()>> last;
+  if (!stopping.load()) cancel_moves(k_no_rank, error_of(ErrorCode::stopped, own_rank));
+  std::vector<Errand> last;
   {
     const std::lock_guard lock(mutex);
+    kept = false;  // from now on what finds no room is lost at once
     last.swap(retries);
   }
-  for (auto& work : last) static_cast<void>(work());  // hears that it is too late
+  for (Errand& errand : last) post_or_retry(std::move(errand));
 }
 
 void DataDist::State::look_at_leases() {

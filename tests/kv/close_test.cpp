@@ -18,7 +18,77 @@ LeaseOptions pushed_into() {
   return {.holder = 0, .access = Access::push, .blocks = k_there, .layer_arrivals = true, .on_end = {}};
 }
 
+/// The loop thread stands still in a callback, and no request slot is free, until end().
+class Jam {
+ public:
+  Jam(Runtime& runtime, const Region& word) {
+    const RemoteAddress at{
+        .rank = runtime.rank(), .address = word.address(), .region = word.key, .incarnation = runtime.incarnation()};
+    const auto stand = [](void* context, const Completion&) {
+      auto& here = *static_cast<Jam*>(context);
+      here.stands_ = true;
+      here.stands_.notify_all();
+      here.ended_.wait(false);
+    };
+    require_ok(runtime.atomic_add(at, 0, {.callback = {stand, this}}));
+    stands_.wait(false);
+    Result<Request> posted = runtime.atomic_add(at, 0, {.callback = k_nothing});
+    while (posted) posted = runtime.atomic_add(at, 0, {.callback = k_nothing});
+    CHECK(code_of(posted) == ErrorCode::busy);
+  }
+  ~Jam() { end(); }
+  void end() {
+    ended_ = true;
+    ended_.notify_all();
+  }
+
+ private:
+  static constexpr Callback k_nothing{[](void*, const Completion&) {}, nullptr};
+  std::atomic<bool> stands_{false};
+  std::atomic<bool> ended_{false};
+};
+
 }  // namespace
+
+TEST_CASE("a close that cannot wait: what found no room until then is told all the same, once, and nothing is kept") {
+  for (int round = 0; round < rounds(10); ++round) {
+    std::atomic<int> told{0};
+    Couple couple;
+    DataDist& sender = couple.world[0];
+    TransferOptions options{.layered = true};
+    options.callback = {[](void* context, const Result<void>& result, const Progress& progress) {
+                          CHECK(code_of(result) == ErrorCode::cancelled);
+                          CHECK(progress.layers_done == 1);
+                          *static_cast<std::atomic<int>*>(context) += 1;
+                        },
+                        &told};
+    const auto open = sender.push(couple.from, couple.target_seen, two_blocks(), options);
+    require_ok(open);
+    require_ok(open->ready(0));
+    while (open->progress().layers_done == 0) std::this_thread::yield();
+    const auto word = couple.world.runtime(0).allocate(4096);
+    require_ok(word);
+    Jam jam(couple.world.runtime(0), *word);
+    open->cancel();
+    CHECK(code_of(open->query()) == ErrorCode::cancelled);
+    std::thread asking([&] { CHECK(code_of(sender.find(1, paged().key, k_long)) == ErrorCode::stopped); });
+    std::thread closing([&] { CHECK(code_of(sender.close(Timeout{})) == ErrorCode::deadline_exceeded); });
+    // Told while the loop still stands, unless the keeper had kept a slot to itself: then by the loop, later.
+    const auto later = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (told.load() == 0 && std::chrono::steady_clock::now() < later) std::this_thread::yield();
+    jam.end();
+    closing.join();
+    asking.join();
+    couple.world.slot(0).reset();
+    // The source's memory and the word: the directory and what was fetched into are gone.
+    const auto until = std::chrono::steady_clock::now() + k_patience;
+    const auto regions = [&] { return couple.world.runtime(0).dump_regions().value().own.size(); };
+    while (regions() != 2 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    CHECK(regions() == 2);
+    couple.world.world().slot(0).reset();
+    REQUIRE(told.load() == 1);
+  }
+}
 
 TEST_CASE("close ends the waits of other threads, and returns when the last thread has come out") {
   for (int round = 0; round < rounds(12); ++round) {

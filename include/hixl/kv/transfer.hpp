@@ -19,7 +19,8 @@ struct Progress {
   std::uint32_t layers_done = 0;
 };
 
-/// On the loop thread, once, after the end; never from inside the call that began it.
+/// On the loop thread, once, after the end; never from inside the call that began it. When close() has run out of time
+/// while the runtime has no room, on a thread of the DataDist's own.
 struct TransferCallback {
   void (*function)(void* context, const Result<void>& result, const Progress& progress) = nullptr;
   void* context = nullptr;
