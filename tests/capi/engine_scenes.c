@@ -73,6 +73,20 @@ void play_engine(void) {
     CHECK_OK(HIXL_SyncGet(contexts[i], &get));
     CHECK(memory[0][0] == (uint8_t)(rank + 1) && memory[0][63] == (uint8_t)(rank + 1));
   }
+  HIXL_Descriptor_t put = descriptors[next];
+  put.cb = NULL;
+  for (int i = 0; i < 2; ++i) {
+    memset(memory[0], 0xa0 + i, 64);
+    if (i == 0) {
+      CHECK_OK(HIXL_SyncPut(contexts[0], &put));
+    } else {
+      CHECK_OK(HIXL_Put(contexts[0], &put, &requests[0]));
+      CHECK_OK(HIXL_WaitTimeout(&requests[0], PATIENCE_MS));
+    }
+    memset(memory[0], 0, 64);
+    CHECK_OK(HIXL_SyncGet(contexts[0], &get));
+    CHECK(memory[0][0] == 0xa0 + i && memory[0][63] == 0xa0 + i);
+  }
   get.remote_addr = HIXL_RawAddr(get.remote_addr.address); /* the only peer is meant */
   CHECK_OK(HIXL_Get(contexts[0], &get, &requests[0]));
   CHECK_OK(HIXL_Wait(&requests[0]));

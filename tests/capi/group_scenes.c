@@ -116,7 +116,7 @@ void play_exchange(void) {
   const uint64_t mine[3] = {address_of(scene.mine + 4096), address_of(scene.mine), address_of(scene.mine + 100)};
   uint64_t copy[3];
   memcpy(copy, mine, sizeof mine);
-  CHECK_OK(hixl_address_exchange(comm, copy, 3, other));
+  CHECK_OK(hixl_address_exchange_timeout(comm, copy, 3, other, PATIENCE_MS));
   CHECK(memcmp(copy, mine, sizeof mine) == 0);
   CHECK_OK(hixl_peer_addresses(comm, other, told, 3, &count));
   CHECK(count == 3);
@@ -192,7 +192,7 @@ void play_told(void) {
 
 /* Both ways at once, of all sizes, some held for a while. */
 void play_messages(void) {
-  enum { MESSAGES = 300, BIGGEST = 5000 };
+  enum { MESSAGES = 300, BIGGEST = 5000, FULL = 20000 /* eight do not fit */ };
   struct scene scene;
   hixl_conn_t conn = NULL;
   hixl_conn_t second = NULL;
@@ -210,7 +210,11 @@ void play_messages(void) {
   for (int i = 0; i < MESSAGES; ++i) {
     const size_t wanted = (size_t)i * 211 % BIGGEST;
     memset(scene.mine, scene.rank * 100 + i % 100, wanted);
-    CHECK_OK(hixl_send(conn, scene.mine, wanted));
+    if (i % 2 == 0) {
+      CHECK_OK(hixl_send(conn, scene.mine, wanted));
+    } else {
+      CHECK_OK(hixl_send_timeout(conn, scene.mine, wanted, PATIENCE_MS));
+    }
     CHECK_OK(hixl_recv(conn, &data, &size, PATIENCE_MS));
     CHECK(size == wanted);
     for (size_t at = 0; at < size; ++at) CHECK(((const uint8_t*)data)[at] == (uint8_t)(other * 100 + i % 100));
@@ -223,6 +227,23 @@ void play_messages(void) {
     held = NULL;
     CHECK_STATUS(hixl_recv_release(conn, data), HIXL_ERR_INVALID_ARGUMENT);
   }
+  /* No room, and nobody makes any: the time is over, and what was sent before is whole. */
+  if (held != NULL) CHECK_OK(hixl_recv_release(conn, held));
+  CHECK_OK(hixl_barrier(scene.ctx));
+  memset(scene.mine, 10 + scene.rank, FULL);
+  CHECK_OK(hixl_send_timeout(conn, scene.mine, FULL, PATIENCE_MS));
+  hixl_status_t sent = HIXL_OK;
+  for (int i = 0; i < 8 && sent == HIXL_OK; ++i) sent = hixl_send_timeout(conn, scene.mine, FULL, 20);
+  CHECK_STATUS(sent, HIXL_ERR_DEADLINE_EXCEEDED);
+  CHECK_OK(hixl_barrier(scene.ctx));
+  int received = 0;
+  while (hixl_recv(conn, &data, &size, 0) == HIXL_OK) {
+    CHECK(size == FULL);
+    for (size_t at = 0; at < size; ++at) CHECK(((const uint8_t*)data)[at] == 10 + other);
+    CHECK_OK(hixl_recv_release(conn, data));
+    ++received;
+  }
+  CHECK(received >= 1 && hixl_last_status() == HIXL_ERR_DEADLINE_EXCEEDED);
   CHECK_STATUS(hixl_send(conn, scene.mine, (1 << 15) + 1), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_send(conn, NULL, 1), HIXL_ERR_INVALID_ARGUMENT);
   CHECK_STATUS(hixl_recv(conn, NULL, &size, 0), HIXL_ERR_INVALID_ARGUMENT);

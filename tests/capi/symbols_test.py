@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C names that the library exports: exactly those of the list, each declared in a header, and none declared that is
 missing. A name that leaves the list breaks programs that are installed; one that joins it is promised for ever. And the
-statuses of status.h: exactly the codes of error.hpp, with their numbers.
+statuses of status.h: exactly the codes of error.hpp, with their numbers. And each name is called by a test that wants
+it to succeed; every_call_test.c calls all of them wrongly.
 
     symbols_test.py symbols.txt LIBRARY INCLUDE_FOLDER
 """
@@ -11,6 +12,10 @@ import pathlib
 import re
 import subprocess
 import sys
+
+sys.dont_write_bytecode = True  # The sources may be read-only, and the tree stays clean.
+
+import every_call  # noqa: E402
 
 LINKER_OWN = {"_init", "_fini", "__bss_start", "_edata", "_end"}
 
@@ -24,6 +29,16 @@ def status_problems(include):
     return ([f"{name} = {number} is in error.hpp, but not in status.h" for name, number in sorted(codes - statuses)] +
             [f"{name} = {number} is in status.h, but not in error.hpp" for name, number in sorted(statuses - codes)] +
             ([] if codes else ["error.hpp has no code"]))
+
+
+def success_problems(include, folder):
+    """Of what gives a status somebody has to want HIXL_OK."""
+    tests = "".join(path.read_text() for suffix in ("c", "cpp") for path in sorted(folder.glob("*." + suffix)))
+    for result, name, _ in every_call.declared(sorted(include.glob("*.h"))):
+        called = rf"\b{name.replace('_init_sized', '_init(?:_sized)?').replace('InitSized', 'Init(?:Sized)?')}\("
+        wanted = rf"CHECK_OK\({called}|{called}[^;]*\) == HIXL_OK"
+        if not re.search(wanted if every_call.plain(result) == ("hixl_status_t", 0) else called, tests):
+            yield f"no test in {folder} wants {name} to succeed"
 
 
 def main():
@@ -45,6 +60,7 @@ def main():
     problems += [f"{name} is declared in a header, but not in the list" for name in sorted(declared - set(listed))]
     problems += [f"{name} is in the list, but no header declares it" for name in sorted(set(listed) - declared)]
     problems += status_problems(pathlib.Path(include))
+    problems += success_problems(pathlib.Path(include), pathlib.Path(listed_path).parent)
     for problem in problems:
         print(problem)
     print(f"{len(listed)} names, {len(problems)} problems")

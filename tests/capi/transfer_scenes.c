@@ -5,7 +5,7 @@
 
 #include "ranks.h"
 
-enum { BYTES = 1 << 20, HALF = BYTES / 2 };
+enum { BYTES = 1 << 20, HALF = BYTES / 2, SHORT = 4096 };
 
 static uint8_t pattern(int rank, size_t at) { return (uint8_t)(rank * 37 + (int)(at * 11) + 5); }
 
@@ -44,6 +44,31 @@ void play_transfers(void) {
     for (size_t at = 0; at < size; ++at) CHECK(scene.mine[HALF + at] == pattern(scene.rank, at));
     CHECK_OK(hixl_barrier(scene.ctx));
   }
+  /* Short ones go before long ones, but not past a fence. */
+  enum { LONG = HALF - SHORT };
+  memset(scene.mine + HALF, 1, LONG);
+  memset(scene.mine + HALF + LONG, 2, SHORT);
+  for (int i = 0; i < 20; ++i) {
+    hixl_put_request_t put;
+    CHECK_OK(hixl_put_async(scene.ctx, source, scene.theirs[next], LONG, next, &put));
+    CHECK_OK(hixl_request_drop(&put));
+    CHECK_OK(hixl_fence(scene.ctx, next));
+    CHECK_OK(hixl_put_async(scene.ctx, source + LONG, scene.theirs[next] + LONG - SHORT, SHORT, next, &put));
+    CHECK_OK(hixl_request_drop(&put));
+    CHECK_OK(hixl_quiet(scene.ctx, PATIENCE_MS));
+    CHECK_OK(hixl_barrier(scene.ctx));
+    CHECK(scene.mine[0] == 1 && scene.mine[LONG - SHORT - 1] == 1);
+    for (size_t at = LONG - SHORT; at < LONG; ++at) CHECK(scene.mine[at] == 2);
+    CHECK_OK(hixl_barrier(scene.ctx));
+  }
+  /* A cancelled one ends, one way or the other. */
+  hixl_put_request_t cancelled;
+  CHECK_OK(hixl_put_async(scene.ctx, source, scene.theirs[next], HALF, next, &cancelled));
+  CHECK_OK(hixl_cancel(cancelled));
+  const hixl_status_t ended = hixl_wait_timeout(&cancelled, PATIENCE_MS);
+  CHECK(ended == HIXL_OK || ended == HIXL_ERR_CANCELLED);
+  CHECK_STATUS(hixl_query(cancelled), ended);
+  CHECK_OK(hixl_barrier(scene.ctx));
   /* Wrong ranges, before a byte moves; what was posted wrongly has ended with the same. */
   memset(scene.mine, 0xee, BYTES);
   CHECK_OK(hixl_barrier(scene.ctx));
@@ -187,7 +212,7 @@ static void on_end(hixl_status_t status, void* user_data) {
 /* Told once, with the user's pointer, not inside the post; waiting calls refuse to wait there. */
 void play_callbacks(void) {
   enum { POSTS = 6000 }; /* more than there are requests: who is told needs not look */
-  static struct told told[POSTS];
+  static struct told told[POSTS + 1];
   struct scene scene;
   open_scene(&scene, BYTES);
   const int next = (scene.rank + 1) % scene.size;
@@ -204,7 +229,11 @@ void play_callbacks(void) {
     CHECK_OK(status);
     if (i % 3 == 0 && request != NULL) CHECK_OK(hixl_wait(&request));
   }
-  for (int i = 0; i < POSTS; ++i) {
+  told[POSTS].scene = &scene;
+  CHECK_OK(hixl_flush(scene.ctx, next, PATIENCE_MS)); /* so that there is room */
+  CHECK_OK(hixl_get_callback(scene.ctx, address_of(scene.mine + HALF), scene.theirs[next], 4096, next, on_end,
+                             &told[POSTS], NULL));
+  for (int i = 0; i <= POSTS; ++i) {
     while (__atomic_load_n(&told[i].word, __ATOMIC_ACQUIRE) == 0) CHECK_OK(hixl_flush(scene.ctx, next, PATIENCE_MS));
     CHECK(told[i].calls == 1 && told[i].status == HIXL_OK && told[i].inside == HIXL_ERR_WOULD_DEADLOCK);
   }
