@@ -13,8 +13,11 @@ and pulls from them or pushes to them.
     decoder.link_clusters([cluster])                        # an LLMClusterInfo of cluster 0, with where it listens
     decoder.cache_manager.pull_blocks(BlocksCacheKey(0), cache, src_blocks=[3, 1], dst_blocks=[0, 1])
 
+DataDist (by_rank.py) is the article's, whose ranks know each other by number.
+
 Times are milliseconds. docs/python.md says what is here and what is not."""
 
+from .by_rank import DataDist
 from .cache_manager import CacheManager
 from .datadist import LLMDataDist
 from .tasks import CacheTask, LayerSynchronizer
@@ -23,5 +26,5 @@ from .values import (BlocksCacheKey, Cache, CacheDesc, CacheKey, CacheKeyByIdAnd
 from .words import DataType, LLMException, LLMRole, LLMStatusCode, Placement
 
 __all__ = ["BlocksCacheKey", "Cache", "CacheDesc", "CacheKey", "CacheKeyByIdAndIndex", "CacheManager", "CacheTask",
-           "DataType", "KvCache", "LLMClusterInfo", "LLMConfig", "LLMDataDist", "LLMException", "LLMRole",
+           "DataDist", "DataType", "KvCache", "LLMClusterInfo", "LLMConfig", "LLMDataDist", "LLMException", "LLMRole",
            "LLMStatusCode", "LayerSynchronizer", "LlmConfig", "Placement", "TransferWithCacheKeyConfig"]
