@@ -3,47 +3,14 @@
 order of send(). After one has failed the connection is over, since those behind it are never seen."""
 
 import collections
-import errno
 import json
 import socket
 import threading
 
 import hixl
+from hixl import _meeting as meeting
 
 from . import wire
-
-CODES = {errno.ECONNREFUSED: "CONNECT_REFUSED", errno.EHOSTUNREACH: "NO_ROUTE", errno.ENETUNREACH: "NO_ROUTE",
-         errno.ETIMEDOUT: "CONNECT_TIMEOUT"}
-
-
-def dial(host, port, deadline):
-    if not wire.is_number(port, 1, 65535):
-        raise ValueError(f"port is {port!r}; it must be 1 ... 65535")
-    try:
-        return dial_any(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
-    except socket.gaierror as error:
-        raise wire.fail("HOST_UNRESOLVED", f"{host}: {error.strerror}", stage=hixl.Stage.RESOLVE) from None
-    except socket.timeout:
-        raise wire.fail("CONNECT_TIMEOUT", f"{host}:{port} did not answer in time; check that the requester listens "
-                        "there and no firewall drops the port", stage=hixl.Stage.CONNECT) from None
-    except OSError as error:
-        raise wire.fail(CODES.get(error.errno, "OS_ERROR"), f"{host}:{port}: {error.strerror}",
-                        stage=hixl.Stage.CONNECT, os_error=error.errno or 0, port=port) from None
-
-
-def dial_any(places, deadline):
-    """The first that answers. socket.create_connection() would give each of them the whole time."""
-    failed = None
-    for family, kind, protocol, _, address in places:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.settimeout(wire.left(deadline))
-            sock.connect(address)
-            return sock
-        except OSError as error:
-            sock.close()
-            failed = error
-    raise failed
 
 
 class Connection:
@@ -53,28 +20,24 @@ class Connection:
         self._broken = None
         self._rank = next(context._ranks)
         self._credit = self._staging = self._words = None
-        self._socket = dial(peer_ip, port, deadline)
+        self._socket = meeting.dial(peer_ip, port, deadline)
         try:
             self._credit = self._runtime.allocate(8, tag=wire.TAG_CREDIT)
             self._staging = self._runtime.allocate(wire.DEPTH * wire.SLOT_BYTES)
-            wire.send_line(self._socket, deadline, store=wire.seen_from_there(self._socket, context._store.url),
-                           rank=self._rank)
-            fields = wire.receive_line(self._socket, deadline)
-            if fields.get("error"):
-                raise wire.fail("HANDSHAKE_FAILED", f"the requester says: {fields['error']}",
-                                stage=hixl.Stage.HANDSHAKE)
-            learned, = self._runtime.exchange(self._credit, [self._rank], wire.left(deadline))
+            wire.LINES.offer_world(self._socket, deadline, context._store.url, self._rank)
+            wire.LINES.answer(self._socket, deadline)
+            learned, = self._runtime.exchange(self._credit, [self._rank], meeting.left(deadline))
             of_tag = {one.tag: one for one in learned.regions}
             if not {wire.TAG_RING, wire.TAG_CONTROL} <= set(of_tag):
-                raise wire.fail("HANDSHAKE_FAILED", "the requester has no ring", stage=hixl.Stage.HANDSHAKE)
+                raise meeting.fail("HANDSHAKE_FAILED", "the requester has no ring", stage=hixl.Stage.HANDSHAKE)
             self._ring, self._control = of_tag[wire.TAG_RING], of_tag[wire.TAG_CONTROL]
         except socket.timeout:
             self.close()
-            raise wire.fail("CONNECT_TIMEOUT", f"{peer_ip}:{port} is silent in the handshake",
-                            stage=hixl.Stage.HANDSHAKE) from None
+            raise meeting.fail("CONNECT_TIMEOUT", f"{peer_ip}:{port} is silent in the handshake",
+                               stage=hixl.Stage.HANDSHAKE) from None
         except OSError as error:
             self.close()
-            raise wire.fail("HANDSHAKE_FAILED", f"{peer_ip}:{port}: {error}", stage=hixl.Stage.HANDSHAKE) from None
+            raise meeting.fail("HANDSHAKE_FAILED", f"{peer_ip}:{port}: {error}", stage=hixl.Stage.HANDSHAKE) from None
         except BaseException:
             self.close()
             raise
@@ -110,7 +73,7 @@ class Connection:
             if len(self._held) < wire.DEPTH and not self._overlaps(start, size):
                 return start
             self._runtime.wait_signal(self._credit, released + 1, compare=">=",
-                                      timeout=wire.left(deadline))
+                                      timeout=meeting.left(deadline))
         return start
 
     def _overlaps(self, start, size):
@@ -131,24 +94,25 @@ class Connection:
             return 0, 0, None
         if not own:
             if isinstance(memory, hixl.Region) and memory.kind == hixl.MemoryKind.HBM:
-                raise wire.fail("NOT_REGISTERED", "the tensor is in device memory of another context; allocate it "
-                                "after init() of the context that sends it")
+                raise meeting.fail("NOT_REGISTERED", "the tensor is in device memory of another context; allocate it "
+                                   "after init() of the context that sends it")
             region = self._runtime.register_memory(memory, rights=hixl.Rights.READ)
             memory, whole = region, region.size
         size = whole - offset if size is None else size
-        if not wire.is_number(offset, 0, whole) or not wire.is_number(size, 0, whole - offset):
+        if not meeting.is_number(offset, 0, whole) or not meeting.is_number(size, 0, whole - offset):
             if region is not None:
                 region.deregister()
-            raise wire.fail("OUT_OF_RANGE", f"offset {offset!r} and size {size!r} do not lie within the {whole} bytes")
+            raise meeting.fail("OUT_OF_RANGE", f"offset {offset!r} and size {size!r} do not lie within the {whole} "
+                               "bytes")
         return memory.address + offset, size, region
 
     def _send(self, local_buf, offset, size, metadata, deadline):
         text = b"" if metadata is None else json.dumps(metadata).encode()
         if len(text) > wire.METADATA_MAX:
-            raise wire.fail("LIMIT_REACHED", f"metadata of {len(text)} bytes; the limit is {wire.METADATA_MAX}",
-                            limit=wire.METADATA_MAX)
-        if not self._lock.acquire(timeout=wire.left(deadline)):
-            raise wire.fail("DEADLINE_EXCEEDED", "another thread waits for room on this connection")
+            raise meeting.fail("LIMIT_REACHED", f"metadata of {len(text)} bytes; the limit is {wire.METADATA_MAX}",
+                               limit=wire.METADATA_MAX)
+        if not self._lock.acquire(timeout=meeting.left(deadline)):
+            raise meeting.fail("DEADLINE_EXCEEDED", "another thread waits for room on this connection")
         try:
             self._reap()
             if self._broken is not None:
@@ -156,11 +120,11 @@ class Connection:
             address, size, region = self._local(local_buf, offset, size)
             try:
                 if size > self._ring.length:
-                    raise wire.fail("LIMIT_REACHED", f"a message of {size} bytes; this requester's buffer_size and "
-                                    f"max_connections leave {self._ring.length} to a connection",
-                                    length=size, limit=self._ring.length)
+                    raise meeting.fail("LIMIT_REACHED", f"a message of {size} bytes; this requester's buffer_size and "
+                                       f"max_connections leave {self._ring.length} to a connection",
+                                       length=size, limit=self._ring.length)
                 start = self._room(size, deadline)
-                request = self._post(address, size, start, text, wire.left(deadline))
+                request = self._post(address, size, start, text, meeting.left(deadline))
             except BaseException:
                 if region is not None:
                     region.deregister()
@@ -200,7 +164,7 @@ class Connection:
         with self._context._lock:
             self._context._connections.discard(self)
         with self._lock:
-            self._break(wire.fail("STOPPED", "the connection has been closed"))
+            self._break(meeting.fail("STOPPED", "the connection has been closed"))
             if self._words is not None:
                 self._words.release()
             try:

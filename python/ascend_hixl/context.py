@@ -7,8 +7,8 @@ import os
 import threading
 
 import hixl
+from hixl import _meeting as meeting
 
-from . import wire
 from .connection import Connection, Sent
 from .listener import Listener
 
@@ -44,9 +44,9 @@ class Context:
             raise ValueError(f"role is {role!r}; it must be 'responder' (sends) or 'requester' (receives)")
         if buffer_type not in KINDS:
             raise ValueError(f"buffer_type is {buffer_type!r}; it must be 'hbm' or 'ddr'")
-        if not wire.is_number(buffer_size, 4096, 1 << 50):
+        if not meeting.is_number(buffer_size, 4096, 1 << 50):
             raise ValueError(f"buffer_size is {buffer_size!r}; it must be 4096 or more bytes")
-        if not wire.is_number(max_connections, 1, 1024) or buffer_size // max_connections < 4096:
+        if not meeting.is_number(max_connections, 1, 1024) or buffer_size // max_connections < 4096:
             raise ValueError(f"max_connections is {max_connections!r}; it must leave 4096 bytes to each")
         self.role, self.dev_id, self.buffer_type, self.buffer_size = role, dev_id, buffer_type, buffer_size
         self.max_connections = max_connections
@@ -65,8 +65,7 @@ class Context:
             self._implicit(port)
 
     def _start_responder(self, bind, insecure):
-        host = f"[{bind}]" if ":" in bind else bind
-        self._store = hixl.Store(f"tcp://{host}:0", insecure)
+        self._store = hixl.Store(meeting.url_at(bind, 0), insecure)
         self.runtime = hixl.Runtime(rank=0, world_size=WORLD_SIZE, store=self._store.url, **self._options)
         try:
             self.buffer = self.runtime.allocate(self.buffer_size, **self._memory)
@@ -93,9 +92,9 @@ class Context:
 
     def _must_be(self, role, call):
         if self._closed:
-            raise wire.fail("STOPPED", "the context has been closed; init() a new one")
+            raise meeting.fail("STOPPED", "the context has been closed; init() a new one")
         if self.role != role:
-            raise wire.fail("INVALID_ARGUMENT", f"{call}() is for a {role}, and this context is a {self.role}")
+            raise meeting.fail("INVALID_ARGUMENT", f"{call}() is for a {role}, and this context is a {self.role}")
 
     # ---- responder ----
     def connect(self, peer_ip, port=None, timeout_ms=5000, peer_port=None):
@@ -104,7 +103,7 @@ class Context:
         self._must_be("responder", "connect")
         if (port is None) == (peer_port is None):
             raise TypeError("connect() takes port or peer_port, one of them")
-        conn = Connection(self, peer_ip, port if peer_port is None else peer_port, wire.deadline_of(timeout_ms))
+        conn = Connection(self, peer_ip, port if peer_port is None else peer_port, meeting.deadline_of(timeout_ms))
         with self._lock:
             if not self._closed:
                 self._connections.add(conn)
@@ -121,7 +120,7 @@ class Context:
             raise ValueError(f"flags is {flags!r}; it must be FLAG_SYNC or FLAG_ASYNC")
         if not isinstance(conn, Connection):
             raise TypeError(f"conn must be what connect() gave, not {type(conn).__name__}")
-        sent = conn._send(local_buf, offset, size, metadata, wire.deadline_of(timeout_ms))
+        sent = conn._send(local_buf, offset, size, metadata, meeting.deadline_of(timeout_ms))
         if flags == hixl.FLAG_ASYNC:
             return sent
         sent.wait()
@@ -146,7 +145,8 @@ class Context:
             listener, timeout_ms = None, listener
         listener = listener or self._default
         if listener is None:
-            raise wire.fail("INVALID_ARGUMENT", "nobody listens: another socket had the port of init(); call listen()")
+            raise meeting.fail("INVALID_ARGUMENT",
+                               "nobody listens: another socket had the port of init(); call listen()")
         return listener.recv(timeout_ms / 1e3)
 
     def close(self):

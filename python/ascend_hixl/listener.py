@@ -8,9 +8,9 @@ import queue
 import threading
 
 import hixl
+from hixl import _meeting as meeting
 
 from . import wire
-from .door import Door
 
 # How often a sleeping thread looks whether its connection has been closed, and whether room has to be given back.
 LOOK_S = 1.0
@@ -23,7 +23,7 @@ class Listener:
         self._messages = queue.Queue()
         self._lock = threading.Lock()
         self._inlets, self._closed = set(), False
-        self._door = Door(context._options["bind"], port, self._enter)
+        self._door = meeting.Door(wire.LINES, context._options["bind"], port, self._enter)
         self.port = self._door.port
 
     def recv(self, timeout_s):
@@ -38,9 +38,9 @@ class Listener:
         return len(self._inlets)
 
     def _enter(self, sock, deadline):
-        inlet = Inlet(self, *wire.world_offered(wire.receive_line(sock, deadline), sock), deadline)
+        inlet = Inlet(self, *wire.LINES.world_offered(wire.LINES.receive(sock, deadline), sock), deadline)
         try:
-            wire.send_line(sock, deadline)
+            wire.LINES.send(sock, deadline)
             inlet.meet(deadline)
             threading.Thread(target=inlet.watch, args=(self._messages,), daemon=True).start()
         except BaseException:
@@ -67,15 +67,15 @@ class Inlet:
         self.runtime, self.closed = None, False
         with listener._lock:
             if listener._closed or len(listener._inlets) >= context.max_connections:
-                raise wire.fail("LIMIT_REACHED", f"max_connections is {context.max_connections}")
+                raise meeting.fail("LIMIT_REACHED", f"max_connections is {context.max_connections}")
             listener._inlets.add(self)
         try:
             runtime = hixl.Runtime(rank=rank, world_size=65536, store=store,
-                                   connect_timeout=wire.left(deadline), **context._options)
+                                   connect_timeout=meeting.left(deadline), **context._options)
             with self._lock:
                 self.runtime = runtime
                 if self.closed:
-                    raise wire.fail("STOPPED", "the listener has been closed")
+                    raise meeting.fail("STOPPED", "the listener has been closed")
             share = context.buffer_size // context.max_connections // 4096 * 4096
             self.ring = self.runtime.allocate(share, tag=wire.TAG_RING, rights=hixl.Rights.WRITE, **context._memory)
             self.control = self.runtime.allocate(wire.DEPTH * wire.SLOT_BYTES, tag=wire.TAG_CONTROL)
@@ -85,9 +85,9 @@ class Inlet:
 
     def meet(self, deadline):
         """Tells the sender where the ring is, and learns where it wants to hear of releases."""
-        learned, = self.runtime.exchange([self.ring, self.control], [0], wire.left(deadline))
+        learned, = self.runtime.exchange([self.ring, self.control], [0], meeting.left(deadline))
         if not learned.regions:
-            raise wire.fail("HANDSHAKE_FAILED", "the responder has no word for releases")
+            raise meeting.fail("HANDSHAKE_FAILED", "the responder has no word for releases")
         self._credit = learned.regions[0].at(0)
 
     def watch(self, messages):
@@ -180,7 +180,7 @@ class Received:
 
     def _held(self):
         if self._part is None:
-            raise wire.fail("STALE", "the message has been released, and its room may hold another one")
+            raise meeting.fail("STALE", "the message has been released, and its room may hold another one")
         return self._part
 
     @property

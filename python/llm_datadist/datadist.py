@@ -9,9 +9,7 @@ import logging
 import threading
 
 import hixl
-from ascend_hixl import wire
-from ascend_hixl.connection import dial
-from ascend_hixl.door import Door
+from hixl import _meeting as meeting
 from hixl import kv
 
 from .cache_manager import CacheManager
@@ -19,6 +17,7 @@ from .values import LLMConfig, number
 from .words import ROLE_OF, LLMException, LLMRole, LLMStatusCode, checked, status_of, told
 from .world import World
 
+LINES = meeting.Protocol("llm_datadist", 1)
 CLUSTERS_MAX = 16  # in one call
 SYNC_KV_TIMEOUT_MS = 1000
 
@@ -66,23 +65,20 @@ class LLMDataDist:
             raise ValueError(f"unknown options: {sorted(unknown)}")
         host, port = "127.0.0.1", None
         if "listen_ip_info" in options:
-            host, port = wire.host_and_port("tcp://" + options["listen_ip_info"])
+            host, port = meeting.host_and_port("tcp://" + options["listen_ip_info"])
             port = number(int(port), 0, 65535, "the port of listen_ip_info")
         timeout_s = number(int(options.get("sync_kv_timeout", SYNC_KV_TIMEOUT_MS)), 1, 2**31 - 1,
                            "sync_kv_timeout") / 1e3
         with told(), self._lock:
             if self._own is not None:
                 raise LLMException("init() has been called already")
-            self._options = {**hixl.options_from_environment(), "bind": host}
-            for name in ("rank", "world_size", "store"):
-                self._options.pop(name, None)
-            self._store = hixl.Store(f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0",
-                                     self._options["insecure"])
+            self._options = meeting.options_at(host)
+            self._store = hixl.Store(meeting.url_at(host, 0), self._options["insecure"])
             try:
                 self._own = World(ROLE_OF[self.role], rank=0, store=self._store.url, **self._options)
                 self._manager = CacheManager(self, timeout_s)
                 if port is not None:
-                    self._door = Door(host, port, self._enter)
+                    self._door = meeting.Door(LINES, host, port, self._enter)
             except BaseException:
                 self.finalize()
                 raise
@@ -104,21 +100,21 @@ class LLMDataDist:
 
     def _enter(self, sock, deadline):
         """A cluster links with this one."""
-        store, rank = wire.world_offered(wire.receive_line(sock, deadline), sock)
-        guest = Guest(self, rank=rank, store=store, **{**self._options, "connect_timeout": wire.left(deadline)})
+        store, rank = LINES.world_offered(LINES.receive(sock, deadline), sock)
+        guest = Guest(self, rank=rank, store=store, **{**self._options, "connect_timeout": meeting.left(deadline)})
         try:
             with self._lock:
                 if self._own is None:
-                    raise wire.fail("STOPPED", "the cluster has been finalized")
+                    raise meeting.fail("STOPPED", "the cluster has been finalized")
                 for shown in self._caches.values():
                     guest.add(*shown)
                 guest.dist.switch_role(ROLE_OF[self.role])
                 self._guests.add(guest)
-            wire.send_line(sock, deadline, cluster=self.cluster_id)
-            failed, = guest.dist.link([0], wire.left(deadline))
+            LINES.send(sock, deadline, cluster=self.cluster_id)
+            failed, = guest.dist.link([0], meeting.left(deadline))
             if failed is not None:
                 raise failed
-            wire.send_line(sock, deadline)  # neither side is done before the other one is
+            LINES.send(sock, deadline)  # neither side is done before the other one is
         except BaseException:
             guest.close()
             raise
@@ -127,7 +123,7 @@ class LLMDataDist:
     def link_clusters(self, clusters, timeout=3000):
         """(LLM_SUCCESS or LLM_LINK_FAILED, [the code of each]). One side links, and that side moves KV."""
         self._inited()
-        deadline = wire.deadline_of(timeout)
+        deadline = meeting.deadline_of(timeout)
         if len(clusters) > CLUSTERS_MAX:
             return LLMStatusCode.LLM_CLUSTER_NUM_EXCEED_LIMIT, []
         with concurrent.futures.ThreadPoolExecutor(max(1, len(clusters))) as threads:
@@ -166,31 +162,24 @@ class LLMDataDist:
 
     def _make_link(self, own, store, cluster, deadline):
         """(rank, socket)"""
-        rank, sock = next(self._ranks), dial(*cluster.remote_ips[0], deadline)
+        rank, sock = next(self._ranks), meeting.dial(*cluster.remote_ips[0], deadline)
         try:
-            wire.send_line(sock, deadline, store=wire.seen_from_there(sock, store), rank=rank)
-            there = self._answer(sock, deadline).get("cluster")
+            LINES.offer_world(sock, deadline, store, rank)
+            there = LINES.answer(sock, deadline).get("cluster")
             if there != cluster.remote_cluster_id:
-                raise wire.fail("WRONG_PEER", f"there is cluster {there}")
-            failed, = own.dist.link([rank], wire.left(deadline))
+                raise meeting.fail("WRONG_PEER", f"there is cluster {there}")
+            failed, = own.dist.link([rank], meeting.left(deadline))
             if failed is not None:
                 raise failed
-            self._answer(sock, deadline)
+            LINES.answer(sock, deadline)
         except BaseException:
             sock.close()
             raise
         return rank, sock
 
-    @staticmethod
-    def _answer(sock, deadline):
-        fields = wire.receive_line(sock, deadline)
-        if "error" in fields:
-            raise wire.fail("HANDSHAKE_FAILED", f"it says: {fields['error']}")
-        return fields
-
     def unlink_clusters(self, clusters, timeout=3000, force=False):
         """(LLM_SUCCESS or LLM_UNLINK_FAILED, [the code of each]). `force` means nothing here."""
-        own, deadline, codes = self._inited(), wire.deadline_of(timeout), []
+        own, deadline, codes = self._inited(), meeting.deadline_of(timeout), []
         for cluster in clusters:
             with self._lock:
                 link = self._links.pop(cluster.remote_cluster_id, None)
@@ -198,7 +187,7 @@ class LLMDataDist:
                 codes.append(LLMStatusCode.LLM_NOT_YET_LINK)
                 continue
             try:
-                own.dist.unlink(link[0], wire.left(deadline))
+                own.dist.unlink(link[0], meeting.left(deadline))
                 codes.append(LLMStatusCode.LLM_SUCCESS)
             except hixl.Error as error:
                 codes.append(status_of(error))

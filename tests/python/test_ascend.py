@@ -188,7 +188,7 @@ class Ascend(unittest.TestCase):
                 self.prefill.send(conn, b"x", timeout_ms=wrong)
 
     def test_no_more_handshakes_at_a_time_than_there_may_be(self):
-        with mock.patch.object(ascend_hixl.door, "HANDSHAKES_MAX", 2):
+        with mock.patch.object(hixl._meeting.door, "HANDSHAKES_MAX", 2):
             listener = self.decode.listen(port=0)
         silent = [socket.create_connection(("127.0.0.1", listener.port), 10) for _ in range(2)]
         try:
@@ -249,9 +249,12 @@ class Ascend(unittest.TestCase):
             self.prefill.send(conn, self.prefill.buffer, size=half, timeout_ms=20000)
 
     def test_something_else_connects(self):
-        for line in (b"GET / HTTP/1.1\r\n", b'{"hixl": 99}\n', b'{"hixl": 1, "rank": 5}\n', b"x" * 5000 + b"\n",
+        for line in (b"GET / HTTP/1.1\r\n",
+                     b'{"protocol": "ascend_hixl", "version": 99}\n',
+                     b'{"protocol": "ascend_hixl", "version": 1, "rank": 5}\n', b"x" * 5000 + b"\n",
                      b"[" * 4000 + b"\n",
-                     b'{"hixl": 1, "rank": 5, "store": "tcp://10.255.255.1:5"}\n', b"[]\n"):
+                     b'{"protocol": "ascend_hixl", "version": 1, "rank": 5, "store": "tcp://10.255.255.1:5"}\n',
+                     b"[]\n"):
             with socket.create_connection(("127.0.0.1", self.listener.port), 10) as sock:
                 sock.sendall(line)
                 self.assertIn(b"error", sock.recv(4096))

@@ -5,7 +5,7 @@ import threading
 import unittest
 
 import hixl
-from ascend_hixl import wire
+from hixl import _meeting as meeting
 from llm_datadist import (BlocksCacheKey, LayerSynchronizer, LLMClusterInfo, LLMException, LLMRole, LLMStatusCode,
                           TransferWithCacheKeyConfig)
 from support import TIMEOUT_S
@@ -57,7 +57,7 @@ class Guests(unittest.TestCase):
 
     def test_a_cache_that_a_guest_cannot_have_is_nowhere(self):
         def add(*_):
-            raise wire.fail("MEMLOCK_LIMIT", "as if")
+            raise meeting.fail("MEMLOCK_LIMIT", "as if")
 
         self.guest.add = add
         with self.assertRaises(LLMException):
@@ -66,7 +66,7 @@ class Guests(unittest.TestCase):
 
     def test_one_that_does_not_end_leaves_no_other(self):
         def close():
-            raise wire.fail("HELD", "as if")
+            raise meeting.fail("HELD", "as if")
 
         closed, self.guest.close = self.guest.close, close
         own, runtime = self.prompt, self.prompt._own.runtime

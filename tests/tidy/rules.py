@@ -22,6 +22,9 @@ _VOCABULARY_NAMES = ("error", "failover", "inspect", "kv/layout", "memory", "opt
                      "types")
 VOCABULARY = tuple(f"hixl/{name}.hpp" for name in _VOCABULARY_NAMES)
 
+# Python packages, and which of the others they see; _meeting of hixl is what they meet by.
+PACKAGES_BELOW = {"hixl": (), "ascend_hixl": ("hixl",), "llm_datadist": ("hixl",), "ascend_rt": ("hixl", "ascend_hixl")}
+
 # Third-party headers (by start of the include) and who may use them.
 THIRD_PARTY = (
     ("uv", ("src/runtime/uv_", "samples/embed_", "tests/")),
@@ -138,6 +141,18 @@ def third_party_headers_have_one_home(file):
         elif mark == "<" and "/" in path and not path.startswith(SYSTEM_FOLDERS + ("hixl/",)) \
                 and path.split("/")[0] not in ROOMS_BELOW:
             yield number, f"{path} has no home", "add the library to THIRD_PARTY in tests/tidy/rules.py, or do without"
+
+
+@rule(bad=[("python/hixl/integrations/a.py", "from ascend_hixl.door import Door"),
+           ("python/llm_datadist/a.py", "import ascend_hixl"), ("python/hixl/a.py", "    import llm_datadist")],
+      good=[("python/llm_datadist/a.py", "from hixl import kv"), ("python/ascend_rt/a.py", "import ascend_hixl"),
+            ("python/hixl/a.py", "from . import kv"), ("tests/python/a.py", "import ascend_hixl")])
+def python_packages_import_downwards(file):
+    package = file.path.split("/")[1] if file.path.startswith("python/") and file.path.endswith(".py") else None
+    for number, match in find(file, r"^\s*(?:from|import) (\w+)") if package in PACKAGES_BELOW else ():
+        other = match.group(1)
+        if other in PACKAGES_BELOW and other not in (package, *PACKAGES_BELOW[package]):
+            yield number, f"{package} imports {other}", "move what both need to hixl (hixl/_meeting, for how to meet)"
 
 
 @rule(bad=[("src/base/a.cpp", "#include <span>"), ("tools/a.py", "#!/usr/bin/env python3\nimport os"),

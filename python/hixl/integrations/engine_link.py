@@ -16,11 +16,10 @@ import threading
 import time
 
 import hixl
-from ascend_hixl import wire
-from ascend_hixl.connection import dial
-from ascend_hixl.door import Door, until_gone
+from hixl import _meeting as meeting
 from hixl import kv
 
+LINES = meeting.Protocol("hixl_vllm", 1)
 WORLD_SIZE = 65536
 LINKS_MAX = 1024  # that one life of an engine makes; a prefill that is met anew counts anew
 KEY = kv.CacheKey(name=1)
@@ -96,20 +95,6 @@ def _end_of(transfer):
                 return error
 
 
-def ask(sock, timeout_s, **fields):
-    """The other side's answer."""
-    deadline = time.monotonic() + timeout_s
-    wire.send_line(sock, deadline, **fields)
-    return answer(sock, deadline)
-
-
-def answer(sock, deadline):
-    fields = wire.receive_line(sock, deadline)
-    if "error" in fields:
-        raise wire.fail("HANDSHAKE_FAILED", f"the prefill says: {fields['error']}")
-    return fields
-
-
 class Hold:
     def __init__(self, blocks, deadline):
         self.blocks, self.deadline, self.taken = frozenset(blocks), deadline, False
@@ -123,7 +108,7 @@ class Prefill:
         self._changed = threading.Condition()
         self._holds, self._released, self._guests = {}, set(), {}
         self._gone, self._closed = collections.deque(maxlen=GONE_MAX), False
-        self._door = Door(options["bind"], port, self._enter, lambda guest, sock: guest.stay(sock))
+        self._door = meeting.Door(LINES, options["bind"], port, self._enter, lambda guest, sock: guest.stay(sock))
         self.address = options["bind"], self._door.port
 
     def hold(self, request, blocks):
@@ -148,17 +133,17 @@ class Prefill:
 
     def _take(self, request, deadline):
         """Its Hold. A decode may hear of a request before this worker does: one of the engine's next steps tells it."""
-        self._changed.wait_for(lambda: request in self._holds or request in self._gone, wire.left(deadline) / 2)
+        self._changed.wait_for(lambda: request in self._holds or request in self._gone, meeting.left(deadline) / 2)
         hold = self._holds.get(request)
         if hold is None or hold.taken:
-            raise wire.fail("LEASE_ENDED", f"the blocks of request {request} are not held here")
+            raise meeting.fail("LEASE_ENDED", f"the blocks of request {request} are not held here")
         hold.taken = True
         return hold
 
     def _enter(self, sock, deadline):
-        fields = wire.receive_line(sock, deadline)
+        fields = LINES.receive(sock, deadline)
         if "request" not in fields:
-            return Guest(self, *wire.world_offered(fields, sock), sock, deadline)
+            return Guest(self, *LINES.world_offered(fields, sock), sock, deadline)
         with self._changed:
             guest = self._guests.get(fields.get("link"))
             if guest is not None and guest.leaving:
@@ -166,7 +151,7 @@ class Prefill:
             if guest is not None:
                 hold = self._take(fields["request"], deadline)
         if guest is None:
-            wire.send_line(sock, deadline, linked=False)
+            LINES.send(sock, deadline, linked=False)
             return None
         return Fetch(self, guest, fields["request"], hold, sock, deadline)
 
@@ -184,25 +169,25 @@ class Guest(Rank):
 
     def __init__(self, prefill, store, rank, sock, deadline):
         super().__init__(kv.Role.PREFILL, prefill._cache, rank=rank, store=store,
-                         **{**prefill._options, "connect_timeout": wire.left(deadline)})
+                         **{**prefill._options, "connect_timeout": meeting.left(deadline)})
         self._prefill, self._name, self.leaving = prefill, secrets.token_hex(8), False
         try:
-            wire.send_line(sock, deadline, link=self._name)
-            failed, = self.dist.link([0], wire.left(deadline))
+            LINES.send(sock, deadline, link=self._name)
+            failed, = self.dist.link([0], meeting.left(deadline))
             if failed is not None:
                 raise failed
-            self.there = self.dist.find(0, KEY, wire.left(deadline))
+            self.there = self.dist.find(0, KEY, meeting.left(deadline))
             with prefill._changed:
                 if prefill._closed:
-                    raise wire.fail("STOPPED", "the engine has been shut down")
+                    raise meeting.fail("STOPPED", "the engine has been shut down")
                 prefill._guests[self._name] = self
-            wire.send_line(sock, deadline)  # neither side is done before the other one is
+            LINES.send(sock, deadline)  # neither side is done before the other one is
         except BaseException:
             self.close()
             raise
 
     def stay(self, sock):
-        until_gone(self, sock)
+        meeting.until_gone(self, sock)
 
     def close(self):
         self.leaving = True
@@ -218,7 +203,7 @@ class Fetch:
         self._prefill, self._guest, self._request, self._hold = prefill, guest, request, hold
         self._left_well = False
         try:
-            wire.send_line(sock, deadline, linked=True)
+            LINES.send(sock, deadline, linked=True)
         except BaseException:
             self.close()
             raise
@@ -226,7 +211,7 @@ class Fetch:
     def stay(self, sock):
         try:
             while not self._left_well:
-                fields = wire.receive_line(sock, time.monotonic() + self._prefill._hold_s)
+                fields = LINES.receive(sock, time.monotonic() + self._prefill._hold_s)
                 if fields.get("done"):
                     self._left_well = True
                 else:
@@ -238,12 +223,12 @@ class Fetch:
         pairs = fields.get("pairs")
         if not isinstance(pairs, list) or not all(
                 isinstance(pair, list) and len(pair) == 2
-                and all(wire.is_number(block, 0, 2**32 - 1) for block in pair) and pair[0] in self._hold.blocks
+                and all(meeting.is_number(block, 0, 2**32 - 1) for block in pair) and pair[0] in self._hold.blocks
                 for pair in pairs):
-            raise wire.fail("MALFORMED_FRAME", "no blocks of this request")
+            raise meeting.fail("MALFORMED_FRAME", "no blocks of this request")
         whole, error = move(self._guest.dist.push, self._guest.cache, self._guest.there, pairs,
                             self._prefill._timeout_s)
-        wire.send_line(sock, time.monotonic() + GRACE_S, whole=whole, failed=None if error is None else str(error))
+        LINES.send(sock, time.monotonic() + GRACE_S, whole=whole, failed=None if error is None else str(error))
 
     def close(self):
         if not self._left_well:
@@ -256,9 +241,7 @@ class Decode:
     """Brings blocks of requests here. Owner: a worker. Threads: any."""
 
     def __init__(self, cache, options, timeout_s, push):
-        host = options["bind"]
-        self._store = hixl.Store(f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0",
-                                 options.get("insecure", False))
+        self._store = hixl.Store(meeting.url_at(options["bind"], 0), options.get("insecure", False))
         try:
             self.rank = Rank(kv.Role.DECODE, cache, rank=0, store=self._store.url, **options)
         except BaseException:
@@ -285,35 +268,35 @@ class Decode:
                     done, failed = self._step(sock, link, name, there, pairs[at:at + STEP])
                 whole.update(done)
                 if failed is not None:
-                    wire.send_line(sock, time.monotonic() + GRACE_S, done=True)
+                    LINES.send(sock, time.monotonic() + GRACE_S, done=True)
                     raise failed
-            wire.send_line(sock, time.monotonic() + GRACE_S, done=True)
+            LINES.send(sock, time.monotonic() + GRACE_S, done=True)
 
     def _ask_for(self, request, link):
         """(connection, name of the link, the prefill's cache)"""
         for _ in range(2):  # the prefill may have ended a link that this side takes for one
             name, there = link.meet()
-            sock = dial(*link.address, time.monotonic() + self.timeout_s)
+            sock = meeting.dial(*link.address, time.monotonic() + self.timeout_s)
             try:
-                if ask(sock, self.timeout_s, request=request, link=name).get("linked"):
+                if LINES.ask(sock, time.monotonic() + self.timeout_s, request=request, link=name).get("linked"):
                     return sock, name, there
             except BaseException:
                 sock.close()
                 raise
             sock.close()
             link.fence(name)
-        raise wire.fail("NOT_LINKED", "the prefill ends every link")
+        raise meeting.fail("NOT_LINKED", "the prefill ends every link")
 
     def _step(self, sock, link, name, there, pairs):
         if not self._push:
             return move(self.rank.dist.pull, self.rank.cache, there, pairs, self.timeout_s)
         try:
-            fields = ask(sock, self.timeout_s + GRACE_S, pairs=pairs)
+            fields = LINES.ask(sock, time.monotonic() + self.timeout_s + GRACE_S, pairs=pairs)
         except (OSError, hixl.Error):  # nobody knows what it still writes
             link.fence(name)
             raise
         failed = fields.get("failed")
-        return fields["whole"], None if failed is None else wire.fail("PEER_LOST", f"the prefill says: {failed}")
+        return fields["whole"], None if failed is None else meeting.fail("PEER_LOST", f"the prefill says: {failed}")
 
     def close(self):
         with contextlib.ExitStack() as ends:  # each ends, whatever becomes of others; from the last one on
@@ -341,16 +324,15 @@ class Link:
             return self._met
 
     def _make(self, dist, deadline):
-        self._socket, self._rank = dial(*self.address, deadline), next(self._decode.ranks)
+        self._socket, self._rank = meeting.dial(*self.address, deadline), next(self._decode.ranks)
         try:
-            wire.send_line(self._socket, deadline, store=wire.seen_from_there(self._socket, self._decode._store.url),
-                           rank=self._rank)
-            name = answer(self._socket, deadline).get("link")
-            failed, = dist.link([self._rank], wire.left(deadline))
+            LINES.offer_world(self._socket, deadline, self._decode._store.url, self._rank)
+            name = LINES.answer(self._socket, deadline).get("link")
+            failed, = dist.link([self._rank], meeting.left(deadline))
             if failed is not None:
                 raise failed
-            answer(self._socket, deadline)
-            return name, dist.find(self._rank, KEY, wire.left(deadline))
+            LINES.answer(self._socket, deadline)
+            return name, dist.find(self._rank, KEY, meeting.left(deadline))
         except BaseException:
             self.close()
             raise

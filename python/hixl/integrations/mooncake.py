@@ -19,10 +19,9 @@ import socket
 import threading
 
 import hixl
-from ascend_hixl import wire
-from ascend_hixl.door import Door
+from hixl import _meeting as meeting
 
-from .mooncake_link import Guest, Link, Member
+from .mooncake_link import LINES, Guest, Link, Member
 
 METADATA = "P2PHANDSHAKE"
 TRANSFER_TIMEOUT_S, TRANSFER_TIMEOUT_MIN_S = 30, 5  # MC_TRANSFER_TIMEOUT says otherwise, but not less
@@ -60,37 +59,34 @@ class TransferEngine:
 
     def _start(self, local_hostname, metadata_server):
         if metadata_server != METADATA:
-            raise wire.fail("INVALID_ARGUMENT", f"metadata_server is {metadata_server!r}; it can only be {METADATA}")
+            raise meeting.fail("INVALID_ARGUMENT", f"metadata_server is {metadata_server!r}; it can only be {METADATA}")
         host, colon, port = local_hostname.rpartition(":")
         if not colon or local_hostname.endswith("]") or ":" in host.strip("[]") and host[0] != "[":
             host, port = local_hostname, "0"
-        family, *_, (ip, *_) = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
-        options = {**hixl.options_from_environment(), "bind": ip}
-        for name in ("rank", "world_size", "store"):
-            options.pop(name, None)
+        *_, (ip, *_) = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)[0]
+        options = meeting.options_at(ip)
         with self._lock:
             if self._own is not None:
-                raise wire.fail("ALREADY_EXISTS", "initialize() has been called already")
+                raise meeting.fail("ALREADY_EXISTS", "initialize() has been called already")
             self._options = options
             try:
-                self._store = hixl.Store(f"tcp://[{ip}]:0" if family == socket.AF_INET6 else f"tcp://{ip}:0",
-                                         options.get("insecure", False))
+                self._store = hixl.Store(meeting.url_at(ip, 0), options.get("insecure", False))
                 self._own = Member(rank=0, store=self._store.url, **options)
-                self._door = Door(ip, int(port), self._enter, lambda guest, sock: guest.stay(sock))
+                self._door = meeting.Door(LINES, ip, int(port), self._enter, lambda guest, sock: guest.stay(sock))
             except BaseException:
                 self.close()
                 raise
 
     def _enter(self, sock, deadline):
-        store, rank = wire.world_offered(wire.receive_line(sock, deadline), sock)
-        guest = Guest(self, rank=rank, store=store, **{**self._options, "connect_timeout": wire.left(deadline)})
+        store, rank = LINES.world_offered(LINES.receive(sock, deadline), sock)
+        guest = Guest(self, rank=rank, store=store, **{**self._options, "connect_timeout": meeting.left(deadline)})
         try:
             with self._lock:
                 self._started()
                 for address, length in self._memory.items():
                     guest.add(address, length)
                 self._guests.add(guest)
-            wire.send_line(sock, deadline)
+            LINES.send(sock, deadline)
         except BaseException:
             guest.close()
             raise
@@ -98,7 +94,7 @@ class TransferEngine:
 
     def _started(self):
         if self._own is None:
-            raise wire.fail("STOPPED", "initialize() has to be called before")
+            raise meeting.fail("STOPPED", "initialize() has to be called before")
         return self._own
 
     def get_rpc_port(self):
@@ -131,7 +127,7 @@ class TransferEngine:
 
     def _register(self, addresses, capacities):
         if len(addresses) != len(capacities):
-            raise wire.fail("INVALID_ARGUMENT", f"{len(capacities)} capacities for {len(addresses)} addresses")
+            raise meeting.fail("INVALID_ARGUMENT", f"{len(capacities)} capacities for {len(addresses)} addresses")
         with self._registering:
             done = []
             try:
@@ -139,7 +135,7 @@ class TransferEngine:
                     with self._lock:
                         own = self._started()
                         if address in self._memory:
-                            raise wire.fail("ALREADY_EXISTS", f"{address:#x} is registered already", address=address)
+                            raise meeting.fail("ALREADY_EXISTS", f"{address:#x} is registered already", address=address)
                         self._memory[address] = length
                         done.append(address)
                         own.add(address, length)
@@ -155,7 +151,7 @@ class TransferEngine:
                 with self._lock:
                     own = self._started()
                     if address not in self._memory:
-                        raise wire.fail("NOT_REGISTERED", f"{address:#x} is not registered", address=address)
+                        raise meeting.fail("NOT_REGISTERED", f"{address:#x} is not registered", address=address)
                     length = self._memory.pop(address)  # who comes from now on does not get it
                     members = own, *self._guests
                 try:
@@ -296,8 +292,8 @@ class TransferEngine:
 
     def _begin(self, session, buffers, addresses, lengths, opcode):
         if not len(buffers) == len(addresses) == len(lengths):
-            raise wire.fail("INVALID_ARGUMENT", f"{len(buffers)} buffers, {len(addresses)} addresses of the peer, "
-                            f"{len(lengths)} lengths")
+            raise meeting.fail("INVALID_ARGUMENT", f"{len(buffers)} buffers, {len(addresses)} addresses of the peer, "
+                               f"{len(lengths)} lengths")
         return self._link(session).post(VERBS[opcode], list(zip(buffers, addresses, lengths)))
 
     def _move(self, *what):

@@ -9,9 +9,9 @@ import threading
 import time
 
 import hixl
-from ascend_hixl import wire
-from ascend_hixl.connection import dial
+from hixl import _meeting as meeting
 
+LINES = meeting.Protocol("hixl_mooncake", 1)
 WORLD_SIZE = 65536
 # How long memory that is unregistered waits for an engine that is just learning of it. Then that one is left.
 TELL_S = 1.0
@@ -98,7 +98,7 @@ class Link:
     def __init__(self, engine, session):
         host, _, port = session.rpartition(":")
         if not host or not port.isdecimal():
-            raise wire.fail("INVALID_ARGUMENT", f"{session!r} is no session; it must be host:port")
+            raise meeting.fail("INVALID_ARGUMENT", f"{session!r} is no session; it must be host:port")
         self._engine, self._address = engine, (host.strip("[]"), int(port))
         self._lock, self._socket, self._rank = threading.Lock(), None, None
         self.regions = []
@@ -108,13 +108,10 @@ class Link:
         with self._lock:
             if self._socket is None:
                 deadline = time.monotonic() + self._engine._timeout_s
-                self._socket, self._rank = dial(*self._address, deadline), next(self._engine._ranks)
+                self._socket, self._rank = meeting.dial(*self._address, deadline), next(self._engine._ranks)
                 try:
-                    wire.send_line(self._socket, deadline, rank=self._rank,
-                                   store=wire.seen_from_there(self._socket, self._engine._store.url))
-                    fields = wire.receive_line(self._socket, deadline)
-                    if "error" in fields:
-                        raise wire.fail("HANDSHAKE_FAILED", f"it says: {fields['error']}")
+                    LINES.offer_world(self._socket, deadline, self._engine._store.url, self._rank)
+                    LINES.answer(self._socket, deadline)
                     self._learn(deadline)
                 except BaseException:
                     self._close()
@@ -132,11 +129,11 @@ class Link:
                     self._close()
 
     def _learn(self, deadline):
-        self._socket.settimeout(wire.left(deadline))
+        self._socket.settimeout(meeting.left(deadline))
         self._socket.sendall(b"?")
         if not self._socket.recv(1):
-            raise wire.fail("PEER_LOST", "it is gone")
-        answer, = self._engine._own.runtime.exchange([], [self._rank], wire.left(deadline))
+            raise meeting.fail("PEER_LOST", "it is gone")
+        answer, = self._engine._own.runtime.exchange([], [self._rank], meeting.left(deadline))
         self.regions = answer.regions
 
     def leave_if_gone(self):

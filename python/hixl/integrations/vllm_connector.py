@@ -16,7 +16,7 @@ import logging
 import threading
 from typing import Dict, List, NamedTuple, Tuple
 
-import hixl
+from hixl import _meeting as meeting
 
 from .engine_link import Decode, Prefill
 from .paged_cache import paged_cache
@@ -216,9 +216,7 @@ class Worker:
 
     def register(self, kv_caches):
         of, cache = self._of_config, paged_cache(kv_caches)
-        options = {**hixl.options_from_environment(), "bind": of["host"]}
-        for name in ("rank", "world_size", "store"):
-            options.pop(name, None)
+        options = meeting.options_at(of["host"])
         if self._kv_role != "kv_consumer":
             port = of["port"] and of["port"] + self._rank
             self._prefill = Prefill(cache, options, port, of["timeout"], of["hold"])

@@ -8,7 +8,7 @@ import time
 
 import hixl
 
-from . import wire
+from .lines import fail
 
 # From the first byte to the last, however many there are.
 HANDSHAKE_S = 10.0
@@ -30,10 +30,11 @@ def until_gone(_, sock):
 
 
 class Door:
-    def __init__(self, host, port, enter, stay=until_gone):
-        """enter(sock, deadline) shakes hands. stay(guest, sock) speaks with what it gives, whose close() is called
-        when that returns: when the other side is gone. What enter() raises the other side is told."""
-        self._enter, self._stay, self._closed = enter, stay, threading.Event()
+    def __init__(self, protocol, host, port, enter, stay=until_gone):
+        """enter(sock, deadline) shakes hands in that protocol. stay(guest, sock) speaks with what it gives, whose
+        close() is called when that returns: when the other side is gone. What enter() raises the other side is told."""
+        self._protocol, self._enter, self._stay = protocol, enter, stay
+        self._closed = threading.Event()
         self._handshakes = threading.Semaphore(HANDSHAKES_MAX)
         self._socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -45,9 +46,9 @@ class Door:
             if isinstance(error, OverflowError):
                 raise ValueError(f"port is {port}; it must be 0 ... 65535") from None
             code = "ADDRESS_IN_USE" if error.errno == 98 else "OS_ERROR"
-            raise wire.fail(code, f"{host}:{port}: {error.strerror}", os_error=error.errno or 0, port=port) from None
+            raise fail(code, f"{host}:{port}: {error.strerror}", os_error=error.errno or 0, port=port) from None
         self.port = self._socket.getsockname()[1]
-        threading.Thread(target=self._accept, name=f"ascend-hixl-{self.port}", daemon=True).start()
+        threading.Thread(target=self._accept, name=f"{protocol.name}-{self.port}", daemon=True).start()
 
     def _accept(self):
         while True:
@@ -94,7 +95,7 @@ class Door:
             return self._enter(sock, deadline)
         except Exception as error:  # whatever it is, it is this connection's alone
             try:
-                wire.send_line(sock, deadline, error=str(error))
+                self._protocol.send(sock, deadline, error=str(error))
             except OSError:
                 pass
             return None
