@@ -42,6 +42,15 @@ inline constexpr std::uint64_t k_allowed_mask = allowed(Access::pull) | allowed(
   return users(word, Access::pull) + users(word, Access::push) != 0;
 }
 
+/// The same word with fewer users, where it has more than these: nothing is added that is not there.
+[[nodiscard]] constexpr std::uint64_t with_users_at_most(std::uint64_t word, std::uint64_t pulling,
+                                                         std::uint64_t pushing) noexcept {
+  const auto excess = [&](Access access, std::uint64_t most) {
+    return users(word, access) > most ? (users(word, access) - most) * one(access) : 0;
+  };
+  return word - excess(Access::pull, pulling) - excess(Access::push, pushing);
+}
+
 /// A word that begins anew for another user of the same life, of whom some may still be on their way out: who was
 /// refused has counted himself, too.
 [[nodiscard]] constexpr std::uint64_t reopened(std::uint64_t before, std::uint32_t generation,

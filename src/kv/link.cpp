@@ -183,6 +183,7 @@ Result<Link> DataDist::State::prepare_link(const RemoteAddress& at) {
     end_leases_of(link.index, LeaseEnd::peer_lost);
     if (link.directory.incarnation != at.incarnation) begin_gates_anew(link);
     marks.forget_rank(rank);
+    gates_there.forget(link.directory);
     link.linked = false;
     link.open = false;
     link.directory = at;

@@ -26,9 +26,13 @@ bool Transfer::State::layer_by_layer() const noexcept { return parts_.arrivals.h
 
 Result<void> Transfer::State::begin() {
   const Lock lock(mutex_);
+  parts_.home->begin_step(parts_.gate);
   auto posted = parts_.home->runtime.fetch_add(parts_.gate.at, gate::one(parts_.gate.access),
                                                {.timeout = time_left(), .callback = {on_entered, this}});
-  if (!posted) return fail(posted.error());
+  if (!posted) {
+    parts_.home->end_step(parts_.gate, {});
+    return fail(posted.error());
+  }
   entry_ = std::move(*posted);
   return {};
 }
@@ -59,11 +63,13 @@ void Transfer::State::entered(const Completion& completion) {
   stage_ = Stage::moving;
   if (!completion.result) {
     Error why = completion.result.error();
+    parts_.home->end_step(parts_.gate, {.doubtful = why.code == ErrorCode::outcome_unknown});
     // Whether the gate has counted us is unknown, but nothing was moved.
     if (why.code == ErrorCode::outcome_unknown) why.code = ErrorCode::peer_lost;
     if (!error_) error_ = why;
   } else {
     inside_ = true;
+    parts_.home->end_step(parts_.gate, {.inside = GateBook::k_entered});
     if (!error_ && gate::ask(completion.value, parts_.gate.generation, parts_.gate.access) != gate::Answer::admitted) {
       error_ = parts_.home->refused(parts_.gate, completion.value);
     }

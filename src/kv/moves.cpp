@@ -16,8 +16,8 @@ constexpr std::chrono::seconds k_leave_time{5};
 
 bool may(Role role, Role needed) { return (static_cast<std::uint8_t>(role) & static_cast<std::uint8_t>(needed)) != 0; }
 
-/// Not to be tried again: there is no runtime, or it may have been executed. In the latter case the word goes on
-/// counting a user who is not there, until this rank's life is over: once too often would be worse.
+/// Not to be tried again: there is no runtime, or it may have been executed. In the latter case the word may count a
+/// user who is not there, until it can be read: once too often would be worse.
 bool final(const Error& error) {
   return error.kind() == ErrorKind::outcome_unknown || error.code == ErrorCode::stopped ||
          error.code == ErrorCode::forked;
@@ -177,8 +177,14 @@ void on_left(void* context, const Completion& completion) {
   std::unique_ptr<Leaving> leaving(static_cast<Leaving*>(context));
   DataDist::State& home = *leaving->home;
   const GateThere& gate = leaving->gate;
-  // Not executed, and never will be: again, when that rank can be reached.
-  if (!completion.result && !final(completion.result.error())) home.leave_later(gate, leaving->release);
+  if (completion.result) {
+    home.end_step(gate, {.inside = GateBook::k_left});
+  } else if (final(completion.result.error())) {
+    home.end_step(gate, {.inside = GateBook::k_left, .doubtful = true});
+  } else {
+    home.end_step(gate, {});
+    home.leave_later(gate, leaving->release);  // not executed, and never will be: again, when that rank can be reached
+  }
   if (completion.result) {
     if (leaving->release) {
       home.give_back(gate);
@@ -196,9 +202,13 @@ void DataDist::State::leave(const GateThere& gate, bool release) {
                    auto leaving =
                        std::make_unique<Leaving>(Leaving{.home = shared_from_this(), .gate = gate, .release = release});
                    const std::uint64_t away = std::uint64_t{0} - gate::one(gate.access);
+                   begin_step(gate);
                    const auto posted = runtime.atomic_add(
                        gate.at, away, {.timeout = k_leave_time, .callback = {on_left, leaving.get()}});
-                   if (!posted) return fail(posted.error());
+                   if (!posted) {
+                     end_step(gate, {});
+                     return fail(posted.error());
+                   }
                    static_cast<void>(leaving.release());
                    return {};
                  },
@@ -217,7 +227,7 @@ void DataDist::State::leave_later(const GateThere& gate, bool release) {
 void DataDist::State::return_to_gates() {
   {
     const std::lock_guard lock(mutex);
-    if (returns.empty()) return;
+    if (returns.empty() && !gates_there.doubtful()) return;
   }
   const std::vector<LinkInfo> rows = runtime.links();
   const auto dump = runtime.dump_regions();
@@ -238,12 +248,15 @@ void DataDist::State::return_to_gates() {
     return stands ? RankLook::silent : RankLook::away;
   };
   std::vector<Return> ready;
+  std::vector<GateBook::Question> questions;
   {
     const std::lock_guard lock(mutex);
+    questions = gates_there.ask(look);
     ready = returns.step(now(), look);
     for (const Return& back : ready) links.at(back.gate.at.rank).moving += 1;
   }
   for (const Return& back : ready) leave(back.gate, back.release);
+  for (const GateBook::Question& question : questions) ask_gate(question);
 }
 
 void DataDist::State::left_gate(Rank rank) {

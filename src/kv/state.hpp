@@ -21,6 +21,7 @@
 #include <hixl/kv/data_dist.hpp>
 
 #include "directory.hpp"
+#include "gate_book.hpp"
 #include "lease_book.hpp"
 #include "marks.hpp"
 #include "passes.hpp"
@@ -198,6 +199,11 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   /// When our session with that rank stands again; the keeper looks for it.
   void leave_later(const GateThere& gate, bool release);
   void return_to_gates();
+  /// Before and after a step at a gate; `how` as the operation ended.
+  void begin_step(const GateThere& gate);
+  void end_step(const GateThere& gate, const GateBook::End& how);
+  /// Reads a gate of which it is not known what it counts, and puts it right. In the background.
+  void ask_gate(const GateBook::Question& question);
   void give_back(const GateThere& gate);
   /// Out of the open ones; gives what keeps it alive.
   [[nodiscard]] std::shared_ptr<Transfer::State> take_out(Transfer::State* transfer);
@@ -233,6 +239,7 @@ class DataDist::State : public std::enable_shared_from_this<DataDist::State> {
   std::vector<Errand> retries;  // found no room
   bool kept = true;             // the keeper looks after them
   ReturnBook returns;
+  GateBook gates_there;
   std::vector<Region> buffers;  // of fetches, those that are free
   std::uint32_t errands = 0;    // operations of ours whose ends come back to us
   Result<void> close_result{};

@@ -48,7 +48,8 @@ void DataDist::State::keep() {
       const std::lock_guard lock(mutex);
       const bool moving =
           std::any_of(links.begin(), links.end(), [](const auto& row) { return row.second.moving > 0; });
-      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving || !returns.empty()) nap = k_look;
+      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving || !returns.empty() || gates_there.doubtful())
+        nap = k_look;
       if (const auto due = leases.due()) nap = std::clamp<Timeout>(*due - at, Timeout{}, nap);
       if (!retries.empty() || starved) nap = k_retry;
     }
