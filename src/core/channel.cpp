@@ -34,7 +34,7 @@ class Channel::State {
     const auto ended = [](void*, const Result<void>&) {};
     if (inbox.data != nullptr) static_cast<void>(runtime.deregister_async(inbox, k_default_timeout, ended, nullptr));
   }
-  [[nodiscard]] Timeout left() const { return std::max<Timeout>(deadline - core.loop().port().now(), Timeout{}); }
+  [[nodiscard]] Timeout left() const { return core.left(deadline); }
   /// There is no other one with that peer.
   [[nodiscard]] Result<void> check_alone();
   [[nodiscard]] Result<void> make_inbox();

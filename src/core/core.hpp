@@ -10,6 +10,7 @@
 // core_sweep.cpp (the sweeper), core_wait.cpp (ends and who is told).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -155,6 +156,10 @@ class Core final : private peer::PeerListener,
   /// Null: not turned by hand.
   [[nodiscard]] const std::shared_ptr<runtime::HandTurn>& hand() const noexcept { return loop_->thread()->hand(); }
   [[nodiscard]] Result<Instant> deadline_of(Timeout timeout) const;
+  /// Until then; 0 when it is past.
+  [[nodiscard]] Duration left(Instant deadline) const {
+    return std::max<Duration>(deadline - loop_->port().now(), Duration{});
+  }
   /// The time that a call has by its options; negative ones stay negative.
   [[nodiscard]] Duration allowed(Timeout timeout) const noexcept;
 

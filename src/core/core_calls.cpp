@@ -64,10 +64,9 @@ Result<std::uint64_t> Core::wait_signal(const void* word, Compare compare, std::
     if (memory::holds(seen, compare, value)) return seen;
     return fail(ErrorCode::would_deadlock);
   }
-  const Duration left = std::max<Duration>(*deadline - loop_->port().now(), Duration{});
-  if (hand() != nullptr && hand()->drives()) return turn_for_signal(*pin, bytes, compare, value, left);
+  if (hand() != nullptr && hand()->drives()) return turn_for_signal(*pin, bytes, compare, value, left(*deadline));
   const Duration spin = options_.poll == PollMode::event ? Duration{} : Duration(std::chrono::microseconds(2));
-  return signals_->wait(pin->device(), bytes, compare, value, left, spin);
+  return signals_->wait(pin->device(), bytes, compare, value, left(*deadline), spin);
 }
 
 void Core::give_way() noexcept {
@@ -92,8 +91,7 @@ Result<std::uint64_t> Core::turn_for_signal(const memory::Pin& pin, const std::b
   // sleep there.
   const Instant end = loop_->port().now() + timeout;
   static_cast<void>(hand()->wait(over, runtime::WaitLimit(timeout), k_look));
-  const Duration left = std::max<Duration>(end - loop_->port().now(), Duration{});
-  return signals_->wait(pin.device(), word, compare, value, left, Duration{});
+  return signals_->wait(pin.device(), word, compare, value, left(end), Duration{});
 }
 
 // ---- exchange ----

@@ -63,7 +63,7 @@ Result<void> Core::copy_along(TransferVerb verb, const void* local, const Remote
   if (!pin) return fail(pin.error());
 
   const auto* bytes = static_cast<const std::byte*>(local);
-  const auto time_left = [&] { return std::max<Duration>(*deadline - loop_->port().now(), Duration{}); };
+  const auto time_left = [&] { return left(*deadline); };
   const auto post_from = [&](std::uint64_t offset, std::uint64_t count, Timeout left) {
     return post(verb, bytes + offset, advanced(remote, offset), count, nullptr,
                 OpOptions{.timeout = left, .links = links});

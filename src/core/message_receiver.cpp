@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hixl::MessageReceiver: gives messages in their order and tells the sender what was released.
-#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <mutex>
@@ -83,8 +82,7 @@ Result<Message> MessageReceiver::receive(Timeout timeout) {
     const std::byte* const at = state.ring + state.place.word_offset(state.shape);
     const std::uint64_t before = state.words[number % state.shape.slots];
     lock.unlock();
-    const auto left = std::max<Timeout>(*deadline - state.core.loop().port().now(), Timeout{});
-    const auto word = state.core.wait_signal(at, Compare::not_equal, before, left);
+    const auto word = state.core.wait_signal(at, Compare::not_equal, before, state.core.left(*deadline));
     if (!word) {
       // One look needs no waiting, so it is no mistake on the loop thread either.
       const bool looked = word.error().code == ErrorCode::would_deadlock && timeout == Timeout{};

@@ -58,9 +58,7 @@ class MessageSender::State {
     inside.address += offset;
     return inside;
   }
-  [[nodiscard]] Timeout left(Instant deadline) const {
-    return std::max<Timeout>(deadline - core.loop().port().now(), Timeout{});
-  }
+  [[nodiscard]] Timeout left(Instant deadline) const { return core.left(deadline); }
   [[nodiscard]] Result<void> check(const void* data, std::uint64_t size) const;
   [[nodiscard]] Result<void> compare_shapes(Instant deadline);
   [[nodiscard]] Result<void> catch_up(Instant deadline);
