@@ -41,6 +41,14 @@ def success_problems(include, folder):
             yield f"no test in {folder} wants {name} to succeed"
 
 
+def figures(page, listed):
+    """How many functions there are stands in the page."""
+    for prefix in ("hixl_", "HIXL_"):
+        number = sum(name.startswith(prefix) for name in listed)
+        if f"{number} functions `{prefix}…`" not in page:
+            yield f"docs/c_api.md does not say that there are {number} functions `{prefix}…`"
+
+
 def main():
     listed_path, library, include = sys.argv[1:]
     listed = [line for line in pathlib.Path(listed_path).read_text().split("\n") if line and not line.startswith("#")]
@@ -60,6 +68,7 @@ def main():
     problems += [f"{name} is declared in a header, but not in the list" for name in sorted(declared - set(listed))]
     problems += [f"{name} is in the list, but no header declares it" for name in sorted(set(listed) - declared)]
     problems += status_problems(pathlib.Path(include))
+    problems += figures((pathlib.Path(include).parent.parent / "docs" / "c_api.md").read_text(), listed)
     problems += success_problems(pathlib.Path(include), pathlib.Path(listed_path).parent)
     for problem in problems:
         print(problem)

@@ -173,6 +173,43 @@ TEST_CASE("what was pushed under a lease that has ended is moved again: its bloc
   CHECK(tokens(false, &lent->ticket) == 0);
 }
 
+TEST_CASE("F52: of a cache that is sent in shards one fails, and is sent again; the others are there all the same") {
+  for (const auto& links : link_sets()) {
+    CAPTURE(text(links));
+    Couple couple(links);
+    const CacheDesc desc = paged();
+    Memory wanted = couple.target.store();
+    const auto push = [&](std::uint32_t head, bool layered) {
+      Slice slice = two_blocks();
+      slice.heads = Range{head, head + 1};
+      const auto pushed = couple.world[0].push(couple.from, couple.target_seen, slice, {.layered = layered});
+      require_ok(pushed);
+      return *pushed;
+    };
+    const auto want = [&](std::uint32_t head) {
+      copy_by_number(desc, couple.filled, desc, wanted, two_blocks(),
+                     {.layers = {0, 4}, .heads = {head, head + 1}, .tokens = {0, 32}, .target_layer = 0});
+    };
+    constexpr std::uint32_t k_failing = 2;
+    std::vector<Transfer> shards;
+    for (std::uint32_t head = 0; head < desc.layout.kv_heads; ++head) shards.push_back(push(head, true));
+    shards[k_failing].cancel();
+    for (std::uint32_t head = 0; head < shards.size(); ++head) {
+      if (head == k_failing) continue;
+      for (std::uint32_t layer = 0; layer < desc.layout.layers; ++layer) require_ok(shards[head].ready(layer));
+      want(head);
+    }
+    for (std::uint32_t head = 0; head < shards.size(); ++head) {
+      CHECK(code_of(shards[head].wait(k_patience)) == (head == k_failing ? ErrorCode::cancelled : ErrorCode::ok));
+    }
+    CHECK(couple.target.store() == wanted);
+    require_ok(push(k_failing, false).wait(k_patience));
+    want(k_failing);
+    CHECK(couple.target.store() == wanted);
+    CHECK(couple.target.canaries_live());
+  }
+}
+
 TEST_CASE("F127 re-sharding over ranks: TP 4 to 2, 2 to 4, grouped heads on many ranks, MLA; every head is there") {
   struct Cut {
     std::uint32_t heads, from, to;

@@ -248,6 +248,22 @@ class Ascend(unittest.TestCase):
         for _ in range(2):
             self.prefill.send(conn, self.prefill.buffer, size=half, timeout_ms=20000)
 
+    def test_f153_many_listeners_of_one_context(self):
+        listeners = [self.decode.listen(port=0) for _ in range(8)]
+        self.assertEqual(len({one.port for one in listeners} | {self.listener.port}), 9)
+        sent = []
+        for number, one in enumerate(listeners):
+            conn = self.prefill.connect(peer_ip="127.0.0.1", port=one.port, timeout_ms=5000)
+            self.addCleanup(conn.close)
+            sent.append(self.prefill.send(conn, bytes([number]) * 9, flags=ascend_hixl.FLAG_ASYNC))
+        for one in sent:
+            one.wait()
+        for number, one in reversed(list(enumerate(listeners))):
+            with self.decode.recv(one, timeout_ms=20000) as received:
+                self.assertEqual(self.bytes_of(received), bytes([number]) * 9)
+            self.assertIsNone(self.decode.recv(one, timeout_ms=0))
+        self.assertIsNone(self.decode.recv(self.listener, timeout_ms=0))
+
     def test_something_else_connects(self):
         for line in (b"GET / HTTP/1.1\r\n",
                      b'{"protocol": "ascend_hixl", "version": 99}\n',
@@ -316,31 +332,33 @@ class HostMemory(Ascend):
         self.assertTrue((kept == values).all())
 
     def test_a_pool_of_many_threads_and_peers(self):
+        threads, each = 16, 20
         others = [ascend_hixl.init(role="requester", buffer_size=SIZE, buffer_type="ddr", port=None)
-                  for _ in range(3)]
+                  for _ in range(8)]
         for one in others:
             self.addCleanup(one.close)
         listeners = [one.listen(0) for one in others]
         peers = [("127.0.0.1", one.port) for one in listeners]
         with ascend_hixl.HixlPool(peers, buffer_size=1 << 16, buffer_type="ddr") as pool:
             def send(thread):
-                for number in range(20):
-                    ip, port = peers[(thread + number) % 3]
+                for number in range(each):
+                    ip, port = peers[(thread + number) % len(peers)]
                     pool.send_to(ip, port, bytes([thread]) * (number + 1), metadata=[thread, number]).wait()
 
             def take(context, listener):
                 got = []
-                while len(got) < 8 * 20 // 3 - 1 or (data := context.recv(listener, 300)) is not None:
-                    data = context.recv(listener, 20000) if len(got) < 8 * 20 // 3 - 1 else data
-                    with data:
+                for _ in range(threads * each // len(peers)):
+                    with context.recv(listener, 20000) as data:
                         thread, number = data.metadata
                         got.append((thread, number, bytes(data.view) == bytes([thread]) * (number + 1)))
                 return got
 
-            results = at_once(*(lambda t=t: send(t) for t in range(8)),
-                              *(lambda i=i: take(others[i], listeners[i]) for i in range(3)))
-            got = sum(results[8:], [])
-            self.assertEqual(sorted(got), [(t, n, True) for t in range(8) for n in range(20)])
+            results = at_once(*(lambda t=t: send(t) for t in range(threads)),
+                              *(lambda i=i: take(others[i], listeners[i]) for i in range(len(peers))))
+            got = sum(results[threads:], [])
+            self.assertEqual(sorted(got), [(t, n, True) for t in range(threads) for n in range(each)])
+            for context, listener in zip(others, listeners):
+                self.assertIsNone(context.recv(listener, 0))
             with self.assertRaises(KeyError):
                 pool.send_to("127.0.0.1", 1, b"x")
             pool.connections[peers[0]]._break(hixl.Error(hixl.ErrorCode.PEER_LOST))

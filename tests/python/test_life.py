@@ -34,6 +34,23 @@ request = pair.a.put(pair.window_a, pair.remote_b)
 view = memoryview(pair.window_a)
 """, "ends\n")
 
+    def test_f78_failures_at_which_nobody_looked_are_told_at_the_end(self):
+        run = run_program(PAIR + """
+requests = [pair.a.put(pair.window_a, pair.remote_b, timeout=0) for _ in range(3)]
+seen = requests.pop()
+try:
+    seen.wait()
+except hixl.Error as error:
+    print(error.code.name)
+del requests
+pair.a.stop()
+pair.b.stop()
+""", HIXL_LOG="warn")
+        self.assertEqual((run.returncode, run.stdout), (0, "DEADLINE_EXCEEDED\n"), run.stderr)
+        told = [line for line in run.stderr.splitlines() if "nobody looked" in line]
+        self.assertEqual(len(told), 1, run.stderr)
+        self.assertIn("2 operations failed and nobody looked at their results", told[0])
+
     def test_the_interpreter_ends_while_threads_wait(self):
         self.check(PAIR + """
 told = []
