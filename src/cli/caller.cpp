@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "caller.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <sstream>
+
+#include <hixl/offers.hpp>
+
+#include "reach.hpp"
+
+namespace hixl::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Places that are tried when another caller has the first one: with half of the 64 taken, eight fail once in 256.
+constexpr int k_places_tried = 8;
+/// What is left of the time is never less than this, so that a late stage can still say what it met.
+constexpr std::chrono::milliseconds k_least_time{20};
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(double seconds)
+      : end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+  [[nodiscard]] std::chrono::nanoseconds left() const {
+    return std::max<std::chrono::nanoseconds>(end_ - Clock::now(), k_least_time);
+  }
+  [[nodiscard]] std::chrono::nanoseconds lap() {
+    const auto now = Clock::now();
+    return now - std::exchange(last_, now);
+  }
+
+ private:
+  Clock::time_point end_;
+  Clock::time_point last_ = Clock::now();
+};
+
+/// What the environment says of links and RDMA, in a world of our own.
+tl::expected<RuntimeOptions, Failure> options_for(const Dial& dial, const Reached& reached) {
+  auto options = RuntimeOptions::from_environment();
+  if (!options) {
+    return tl::make_unexpected(
+        Failure{Step::local, "the environment: " + options.error().message(), "see the line of the log before this"});
+  }
+  options->world_size = Diagnosis::world_size();
+  options->store = "tcp://" + reached.place(dial.port);
+  options->host_store = false;
+  options->job = Diagnosis::world_of(dial.job);
+  // Nobody needs to call us: whoever answers does so on the connection that we make.
+  options->bind = reached.v6 ? "::1" : "127.0.0.1";
+  options->advertise.clear();
+  if (!dial.links.empty()) {
+    auto kinds = kinds_of(dial.links);
+    if (!kinds) return tl::make_unexpected(kinds.error());
+    options->links = std::move(*kinds);
+  }
+  return std::move(*options);
+}
+
+Failure joining_failure(const Error& error, const std::string& place) {
+  Failure failure = failure_of(error, place);
+  // The port was reached a moment ago.
+  if (failure.step == Step::filtered || error.code == ErrorCode::rendezvous_unreachable) failure.step = Step::handshake;
+  if (error.code == ErrorCode::invalid_argument) {
+    failure.message = place + ": a rendezvous of a job of " + std::to_string(error.detail.limit) +
+                      " ranks answers there, not a hixl_diag";
+    failure.step = Step::handshake;
+  }
+  if (failure.step == Step::handshake) {
+    failure.remedy = "see what listens there (ss -ltnp): hixl_diag calls hixl_diag serve";
+  }
+  return failure;
+}
+
+tl::expected<std::unique_ptr<Runtime>, Failure> join(RuntimeOptions options, const std::string& place,
+                                                     Stopwatch& watch) {
+  const Rank first = std::random_device{}() % k_diagnosis_callers;
+  for (int tried = 1;; ++tried) {
+    options.rank = 1 + (first + static_cast<Rank>(tried)) % k_diagnosis_callers;
+    // Less than all: a connection that fails by its own time names address and cause, a deadline over it does not.
+    options.connect_timeout = std::chrono::ceil<std::chrono::milliseconds>(watch.left() * 2 / 3);
+    auto runtime = Runtime::create(options);
+    if (runtime) return std::move(*runtime);
+    if (runtime.error().code != ErrorCode::rank_conflict || tried == k_places_tried) {
+      return tl::make_unexpected(joining_failure(runtime.error(), place));
+    }
+  }
+}
+
+}  // namespace
+
+void add_dial_options(CLI::App& app, Dial& dial) {
+  app.add_option("--port", dial.port, "port of the answering side")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65'535));
+  app.add_option("--timeout", dial.timeout_s, "seconds allowed until the links stand, and for each put")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 600.0));
+  app.add_option("--job", dial.job, "name of the job that the answering side serves")->envname("HIXL_JOB");
+  app.add_option("--links", dial.links, "kinds of links that may be used, as HIXL_LINKS: \"tcp\", \"hccs,tcp\"");
+}
+
+tl::expected<std::vector<LinkKind>, Failure> kinds_of(const std::string& text) {
+  std::vector<LinkKind> kinds;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    if (word == "auto") continue;
+    std::size_t kind = 0;
+    while (kind < k_link_kinds && name(static_cast<LinkKind>(kind)) != word) ++kind;
+    if (kind == k_link_kinds) {
+      return tl::make_unexpected(Failure{Step::local, "--links names \"" + word + "\", which is no kind of link",
+                                         "the kinds are hccs, pcie, roce, ub, tcp, or auto"});
+    }
+    kinds.push_back(static_cast<LinkKind>(kind));
+  }
+  return kinds;
+}
+
+Json to_json(const Stages& stages) {
+  Json all = Json::object();
+  for (const auto& [stage, time] : stages) {
+    all[stage + "_us"] = std::chrono::duration<double, std::micro>(time).count();
+  }
+  return all;
+}
+
+std::string to_text(const Stages& stages) {
+  std::string text;
+  for (const auto& [stage, time] : stages) {
+    char item[64];
+    const double ms = std::chrono::duration<double, std::milli>(time).count();
+    std::snprintf(item, sizeof item, "%s%s %.2f ms", text.empty() ? "" : ", ", stage.c_str(), ms);
+    text += item;
+  }
+  return text;
+}
+
+tl::expected<Caller, Failure> Caller::call(const Dial& dial) {
+  Stopwatch watch(dial.timeout_s);
+  const auto reached = reach(dial.host, dial.port, watch.left());
+  if (!reached) return tl::make_unexpected(reached.error());
+  Caller caller{.place = reached->place(dial.port), .runtime = nullptr, .memory = {}, .stages = {}};
+  caller.stages = {{"resolve", reached->resolving}, {"connect", reached->connecting}};
+  auto options = options_for(dial, *reached);
+  if (!options) return tl::make_unexpected(options.error());
+  static_cast<void>(watch.lap());
+  auto runtime = join(std::move(*options), caller.place, watch);
+  if (!runtime) return tl::make_unexpected(runtime.error());
+  caller.runtime = std::move(*runtime);
+  caller.stages.emplace_back("join", watch.lap());
+  constexpr Rank k_answering = 0;
+  if (const auto warm = caller.runtime->prewarm({&k_answering, 1}, watch.left()); !warm) {
+    return tl::make_unexpected(failure_of(warm.error(), caller.place));
+  }
+  caller.stages.emplace_back("links", watch.lap());
+  const auto regions = Offers::ask(*caller.runtime, k_answering, k_diagnosis_tag, watch.left());
+  if (!regions) return tl::make_unexpected(failure_of(regions.error(), caller.place));
+  caller.memory = *std::ranges::find(*regions, k_diagnosis_tag, &RemoteRegion::tag);  // that is what was asked for
+  caller.stages.emplace_back("exchange", watch.lap());
+  return caller;
+}
+
+LinkInfo Caller::link() const {
+  LinkInfo taken;
+  for (LinkInfo& link : runtime->links()) {
+    if (link.rank == 0 && link.windows && link.chosen) return std::move(link);
+    if (link.rank == 0 && link.chosen) taken = std::move(link);
+  }
+  return taken;
+}
+
+}  // namespace hixl::cli

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The verbs of hixl_diag, one a file: each adds its command to the program, and sets the exit code when it has run.
+#pragma once
+
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "failure.hpp"
+
+namespace hixl::cli {
+
+struct Common {
+  bool json = false;          ///< one JSON value on standard output instead of text
+  std::function<void()> run;  ///< what the command line asks for; called when all of it has been read
+  int exit_code = 0;
+};
+void add_json_option(CLI::App& app, Common& common);
+/// On standard error, or with --json on standard output; the exit code is that of the step.
+void report(const Failure& failure, Common& common);
+
+void add_ping(CLI::App& app, Common& common);
+void add_serve(CLI::App& app, Common& common);
+
+}  // namespace hixl::cli
