@@ -22,5 +22,10 @@ void report(const Failure& failure, Common& common);
 
 void add_ping(CLI::App& app, Common& common);
 void add_serve(CLI::App& app, Common& common);
+void add_links(CLI::App& app, Common& common);
+void add_topo(CLI::App& app, Common& common);
+void add_nic(CLI::App& app, Common& common);
+void add_mem(CLI::App& app, Common& common);
+void add_doctor(CLI::App& app, Common& common);
 
 }  // namespace hixl::cli
