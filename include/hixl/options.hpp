@@ -54,6 +54,9 @@ struct RuntimeOptions {
   /// relay, a container). Empty: the bound ones, or for 0.0.0.0 and [::] the one by which this host reaches the store.
   std::string advertise;
   bool insecure = false;
+  /// Where hixl_diag is answered: "host:port", or "host:port+" for the port plus the rank, so that all ranks of a host
+  /// can answer. Beyond loopback needs `insecure`. Empty: nowhere. See diagnosis.hpp.
+  std::string diagnosis;
 
   // ---- links ----
   /// Kinds that may be used, best first by the library's own order. Empty: automatic selection among all.
@@ -119,7 +122,7 @@ struct RuntimeOptions {
   /// 0 hosts it at MASTER_ADDR, port HIXL_PORT (default k_store_port, never MASTER_PORT, which is torch's own); else,
   /// where the launcher says that all ranks are on this host, rank 0 hosts it at a local name made from the job's.
   /// HIXL_JOB, HIXL_LINKS, HIXL_TCP_LINKS, HIXL_MAX_BANDWIDTH, HIXL_BIND, HIXL_ADVERTISE (lists with commas),
-  /// HIXL_POOLING, HIXL_INSECURE, HIXL_POLL, HIXL_PAYLOAD_CHECK, HIXL_RDMA_DEVICES, HIXL_RDMA_TRAFFIC_CLASS,
+  /// HIXL_POOLING, HIXL_INSECURE, HIXL_DIAG, HIXL_POLL, HIXL_PAYLOAD_CHECK, HIXL_RDMA_DEVICES, HIXL_RDMA_TRAFFIC_CLASS,
   /// HIXL_RDMA_SERVICE_LEVEL, HIXL_RDMA_TIMEOUT, HIXL_RDMA_RETRY, HIXL_RDMA_VISIBILITY (read or ack).
   [[nodiscard]] static Result<RuntimeOptions> from_environment();
 };

@@ -173,6 +173,7 @@ constexpr Option k_options[] = {
     text<&O::bind>("bind"),
     text<&O::advertise>("advertise"),
     flag<&O::insecure>("insecure"),
+    text<&O::diagnosis>("diagnosis"),
     {"links", [](PyObject* v, const char*, O& o) { return to_link_kinds(v, o.links); }, show_links},
     number<&O::tcp_links>("tcp_links"),
     choice<&O::pooling, k_pooling>("pooling"),

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <random>
-#include <sstream>
 
 #include <hixl/offers.hpp>
 
 #include "reach.hpp"
+#include "settings.hpp"
 
 namespace hixl::cli {
 
@@ -40,11 +40,8 @@ class Stopwatch {
 
 /// What the environment says of links and RDMA, in a world of our own.
 tl::expected<RuntimeOptions, Failure> options_for(const Dial& dial, const Reached& reached) {
-  auto options = RuntimeOptions::from_environment();
-  if (!options) {
-    return tl::make_unexpected(
-        Failure{Step::local, "the environment: " + options.error().message(), "see the line of the log before this"});
-  }
+  auto options = settings_with(dial.links);
+  if (!options) return options;
   options->world_size = Diagnosis::world_size();
   options->store = "tcp://" + reached.place(dial.port);
   options->host_store = false;
@@ -52,12 +49,7 @@ tl::expected<RuntimeOptions, Failure> options_for(const Dial& dial, const Reache
   // Nobody needs to call us: whoever answers does so on the connection that we make.
   options->bind = reached.v6 ? "::1" : "127.0.0.1";
   options->advertise.clear();
-  if (!dial.links.empty()) {
-    auto kinds = kinds_of(dial.links);
-    if (!kinds) return tl::make_unexpected(kinds.error());
-    options->links = std::move(*kinds);
-  }
-  return std::move(*options);
+  return options;
 }
 
 Failure joining_failure(const Error& error, const std::string& place) {
@@ -70,7 +62,7 @@ Failure joining_failure(const Error& error, const std::string& place) {
     failure.step = Step::handshake;
   }
   if (failure.step == Step::handshake) {
-    failure.remedy = "see what listens there (ss -ltnp): hixl_diag calls hixl_diag serve";
+    failure.remedy = "see what listens there (ss -ltnp): hixl_diag calls hixl_diag serve, or a program with HIXL_DIAG";
   }
   return failure;
 }
@@ -101,22 +93,6 @@ void add_dial_options(CLI::App& app, Dial& dial) {
       ->check(CLI::Range(0.01, 600.0));
   app.add_option("--job", dial.job, "name of the job that the answering side serves")->envname("HIXL_JOB");
   app.add_option("--links", dial.links, "kinds of links that may be used, as HIXL_LINKS: \"tcp\", \"hccs,tcp\"");
-}
-
-tl::expected<std::vector<LinkKind>, Failure> kinds_of(const std::string& text) {
-  std::vector<LinkKind> kinds;
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    if (word == "auto") continue;
-    std::size_t kind = 0;
-    while (kind < k_link_kinds && name(static_cast<LinkKind>(kind)) != word) ++kind;
-    if (kind == k_link_kinds) {
-      return tl::make_unexpected(Failure{Step::local, "--links names \"" + word + "\", which is no kind of link",
-                                         "the kinds are hccs, pcie, roce, ub, tcp, or auto"});
-    }
-    kinds.push_back(static_cast<LinkKind>(kind));
-  }
-  return kinds;
 }
 
 Json to_json(const Stages& stages) {
@@ -161,6 +137,42 @@ tl::expected<Caller, Failure> Caller::call(const Dial& dial) {
   caller.memory = *std::ranges::find(*regions, k_diagnosis_tag, &RemoteRegion::tag);  // that is what was asked for
   caller.stages.emplace_back("exchange", watch.lap());
   return caller;
+}
+
+tl::expected<std::string, Failure> Caller::ask(Diagnosis::Subject subject, std::chrono::nanoseconds timeout) const {
+  const Rank own = runtime->rank();
+  const std::uint32_t tag = 1 + std::random_device{}() % (Diagnosis::k_answer_tags - 1);
+  const auto put = [&](std::uint64_t question) -> Result<void> {
+    const Signal bell{.word = memory.at(Diagnosis::k_bell_offset), .value = 1, .op = SignalOp::add};
+    auto request = runtime->put_with_signal(&question, memory.at(Diagnosis::question_offset(own)), sizeof question,
+                                            bell, {.timeout = timeout});
+    return request ? request->wait() : fail(request.error());
+  };
+  const auto failed = [&](const Error& error) {
+    return tl::make_unexpected(Failure{Step::transfer, place + ": " + error.message(),
+                                       "a program whose loop does not turn cannot answer; else ask again"});
+  };
+  if (const auto asked = put(Diagnosis::question(subject, tag)); !asked) return failed(asked.error());
+  const auto regions = Offers::ask(*runtime, 0, tag, timeout);
+  if (!regions) return failed(regions.error());
+  const RemoteRegion answer = *std::ranges::find(*regions, tag, &RemoteRegion::tag);
+  Diagnosis::AnswerHead head;
+  const auto local = runtime->allocate(answer.length);
+  if (!local) return failed(local.error());
+  if (const auto got = runtime->get_sync(local->data, answer.at(0), answer.length, timeout); !got) {
+    return failed(got.error());
+  }
+  static_cast<void>(put(0));  // where that fails, the next question of this place lets the answer go
+  if (const auto copied = runtime->copy_out(*local, 0, &head, sizeof head); !copied) return failed(copied.error());
+  if (head.code != 0) return failed(Error(static_cast<ErrorCode>(head.code)));
+  if (head.bytes > answer.length - sizeof head) return failed(Error(ErrorCode::truncated_frame));
+  return std::string(reinterpret_cast<const char*>(local->data + sizeof head), head.bytes);
+}
+
+tl::expected<std::string, Failure> answer_of(const Dial& dial, Diagnosis::Subject subject) {
+  const auto caller = Caller::call(dial);
+  if (!caller) return tl::make_unexpected(caller.error());
+  return caller->ask(subject, std::chrono::duration_cast<Timeout>(std::chrono::duration<double>(dial.timeout_s)));
 }
 
 LinkInfo Caller::link() const {

@@ -29,8 +29,6 @@ struct Dial {
 };
 /// All options but the host.
 void add_dial_options(CLI::App& app, Dial& dial);
-/// "hccs,tcp" as kinds; a word that is none ends in a Failure of step local.
-[[nodiscard]] tl::expected<std::vector<LinkKind>, Failure> kinds_of(const std::string& text);
 
 /// Names of stages that went well, with their times, in their order.
 using Stages = std::vector<std::pair<std::string, std::chrono::nanoseconds>>;
@@ -46,6 +44,12 @@ struct Caller {
   [[nodiscard]] static tl::expected<Caller, Failure> call(const Dial& dial);
   /// The link that the library takes for what it puts there.
   [[nodiscard]] LinkInfo link() const;
+  /// What the answering side tells about the runtime that it is for.
+  [[nodiscard]] tl::expected<std::string, Failure> ask(Diagnosis::Subject subject,
+                                                       std::chrono::nanoseconds timeout) const;
 };
+
+/// A call and a question.
+[[nodiscard]] tl::expected<std::string, Failure> answer_of(const Dial& dial, Diagnosis::Subject subject);
 
 }  // namespace hixl::cli

@@ -109,7 +109,8 @@ Failure failure_of(const Error& error, const std::string& place) {
           "or give it a fixed one (hixl_diag serve --data-port N)";
       break;
     case Step::handshake:
-      failure.remedy = "see what listens there (ss -ltnp); hixl_diag calls hixl_diag serve";
+      failure.remedy =
+          "see what listens there (ss -ltnp); hixl_diag calls hixl_diag serve, or a program with HIXL_DIAG";
       break;
     case Step::authentication:
       failure.remedy = "name the job that was given to the answering side (--job, HIXL_JOB)";

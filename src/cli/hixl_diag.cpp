@@ -47,8 +47,8 @@ int main(int argc, char** argv) {
   hixl::cli::add_ping(app, common);
   hixl::cli::add_json_option(app, common);
   hixl::cli::add_serve(app, common);
-  for (const auto add :
-       {hixl::cli::add_links, hixl::cli::add_topo, hixl::cli::add_nic, hixl::cli::add_mem, hixl::cli::add_doctor})
+  for (const auto add : {hixl::cli::add_links, hixl::cli::add_regions, hixl::cli::add_topo, hixl::cli::add_nic,
+                         hixl::cli::add_mem, hixl::cli::add_doctor})
     add(app, common);
   try {
     app.parse(argc, argv);

@@ -13,6 +13,7 @@
 #include <hixl/runtime.hpp>
 
 #include "caller.hpp"
+#include "settings.hpp"
 #include "verbs.hpp"
 
 namespace hixl::cli {
@@ -28,7 +29,14 @@ tl::unexpected<Failure> failed(const Error& error) {
   return tl::make_unexpected(std::move(failure));
 }
 
-void run(const Dial& dial, Common& common) {
+void run(const Dial& dial, bool theirs, Common& common) {
+  if (theirs) {
+    using Subject = Diagnosis::Subject;
+    const auto text = answer_of(dial, common.json ? Subject::links_json : Subject::links_text);
+    if (!text) return report(text.error(), common);
+    std::printf("%s%s", text->c_str(), common.json ? "\n" : "");
+    return;
+  }
   std::vector<LinkInfo> links;
   if (dial.host.empty()) {
     auto found = links_of_this_host(dial.links);
@@ -45,13 +53,8 @@ void run(const Dial& dial, Common& common) {
 }  // namespace
 
 tl::expected<std::vector<LinkInfo>, Failure> links_of_this_host(const std::string& kinds) {
-  auto options = RuntimeOptions::from_environment();
-  if (!options) return failed(options.error());
-  if (!kinds.empty()) {
-    auto wanted = kinds_of(kinds);
-    if (!wanted) return tl::make_unexpected(wanted.error());
-    options->links = std::move(*wanted);
-  }
+  auto options = settings_with(kinds);
+  if (!options) return tl::make_unexpected(options.error());
   options->world_size = 2;
   options->store = "unix:@hixl-diag-" + std::to_string(::getpid());
   options->bind = "127.0.0.1";
@@ -75,10 +78,13 @@ tl::expected<std::vector<LinkInfo>, Failure> links_of_this_host(const std::strin
 void add_links(CLI::App& app, Common& common) {
   auto* const verb = app.add_subcommand("links", "kinds of links to a host, or on this host, and why each is taken");
   const auto dial = std::make_shared<Dial>();
-  verb->add_option("host", dial->host, "where hixl_diag is answered; without: between two ranks of this host");
+  const auto theirs = std::make_shared<bool>(false);
+  auto* const host =
+      verb->add_option("host", dial->host, "where hixl_diag is answered; without: between two ranks of this host");
+  verb->add_flag("--theirs", *theirs, "not the links to it, but those that the program there has")->needs(host);
   add_dial_options(*verb, *dial);
   add_json_option(*verb, common);
-  verb->callback([dial, &common] { common.run = [dial, &common] { run(*dial, common); }; });
+  verb->callback([dial, theirs, &common] { common.run = [dial, theirs, &common] { run(*dial, *theirs, common); }; });
 }
 
 }  // namespace hixl::cli

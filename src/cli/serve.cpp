@@ -7,7 +7,7 @@
 
 #include <hixl/diagnosis.hpp>
 
-#include "caller.hpp"
+#include "settings.hpp"
 #include "verbs.hpp"
 
 namespace hixl::cli {
@@ -31,8 +31,8 @@ std::string with_port(const std::string& host, std::uint16_t port) {
 }
 
 void run(const Serve& serve, Common& common) {
-  auto kinds = kinds_of(serve.links);
-  if (!kinds) return report(kinds.error(), common);
+  auto settings = settings_with(serve.links);
+  if (!settings) return report(settings.error(), common);
   // Blocked before there is another thread, so that they wait for us.
   sigset_t signals;
   sigemptyset(&signals);
@@ -43,8 +43,8 @@ void run(const Serve& serve, Common& common) {
                                           .bind = with_port(serve.bind, serve.data_port),
                                           .advertise = serve.advertise,
                                           .job = serve.job,
-                                          .links = std::move(*kinds),
-                                          .insecure = serve.insecure});
+                                          .insecure = serve.insecure,
+                                          .like = std::move(*settings)});
   if (!diagnosis) {
     Failure failure{Step::local, place + ": " + diagnosis.error().message(),
                     std::string(remedy(diagnosis.error().code))};

@@ -23,6 +23,7 @@ void report(const Failure& failure, Common& common);
 void add_ping(CLI::App& app, Common& common);
 void add_serve(CLI::App& app, Common& common);
 void add_links(CLI::App& app, Common& common);
+void add_regions(CLI::App& app, Common& common);
 void add_topo(CLI::App& app, Common& common);
 void add_nic(CLI::App& app, Common& common);
 void add_mem(CLI::App& app, Common& common);

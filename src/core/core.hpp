@@ -164,6 +164,7 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] Duration allowed(Timeout timeout) const noexcept;
 
  private:
+  friend class Answering;  // asks by call(), on a thread of its own
   enum class Life : std::uint8_t { running, stopping, stopped };
   enum MailKind : std::uint32_t { k_mail_operation, k_mail_call, k_mail_cancel, k_mail_deliver };
 

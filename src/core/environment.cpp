@@ -338,6 +338,7 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
     options.payload_check = *value;
   }
   if (const auto found = find_rdma(options.rdma); !found) return fail(found.error());
+  if (const char* text = get("HIXL_DIAG")) options.diagnosis = text;
   if (const char* text = get("HIXL_BIND")) options.bind = text;
   if (const char* text = get("HIXL_ADVERTISE")) options.advertise = text;
   return options;

@@ -22,6 +22,7 @@ Runtime::~Runtime() {
   if (state_->core->forked()) {
     static_cast<void>(state_.release());
   } else {
+    state_->diagnosis.reset();
     core::Core::let_go(std::move(state_->core));
   }
 }
@@ -39,7 +40,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) 
   if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
     return fail(joined.error());
   }
-  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+  return RuntimeDoor::open(std::move(*core));
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const RuntimeOptions& options) {
@@ -53,7 +54,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
                                            .hosted = true,
                                            .start = core::life_start()});
   if (!core) return fail(core.error());
-  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+  return RuntimeDoor::open(std::move(*core));
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& options) {
@@ -66,7 +67,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& op
                                            .hosted = true,
                                            .start = core::life_start()});
   if (!core) return fail(core.error());
-  return std::unique_ptr<Runtime>(new Runtime(std::make_unique<State>(std::move(*core))));
+  return RuntimeDoor::open(std::move(*core));
 }
 
 int Runtime::fd() const noexcept {

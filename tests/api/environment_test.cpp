@@ -27,6 +27,7 @@ constexpr const char* k_variables[] = {
     "HIXL_BIND",
     "HIXL_ADVERTISE",
     "HIXL_INSECURE",
+    "HIXL_DIAG",
     "HIXL_POLL",
     "HIXL_PAYLOAD_CHECK",
     "HIXL_TCP_LINKS",
