@@ -54,8 +54,6 @@ tl::expected<RuntimeOptions, Failure> options_for(const Dial& dial, const Reache
 
 Failure joining_failure(const Error& error, const std::string& place) {
   Failure failure = failure_of(error, place);
-  // The port was reached a moment ago.
-  if (failure.step == Step::filtered || error.code == ErrorCode::rendezvous_unreachable) failure.step = Step::handshake;
   if (error.code == ErrorCode::invalid_argument) {
     failure.message = place + ": a rendezvous of a job of " + std::to_string(error.detail.limit) +
                       " ranks answers there, not a hixl_diag";

@@ -115,6 +115,15 @@ TEST_CASE("an answer is of the runtime that it is about, and the last one of a c
   CHECK(code_of(caller.ask(Subject::regions_json, 11)) == ErrorCode::stopped);
 }
 
+TEST_CASE("no question makes another caller take an answer for its memory") {
+  const auto diagnosis = opened();
+  Caller rude(diagnosis->address(), 1);
+  rude.put_question(std::uint64_t{k_diagnosis_tag} << 32U | static_cast<std::uint32_t>(Subject::links_text));
+  require_ok(Offers::ask(*rude.runtime, 0, k_diagnosis_tag & Diagnosis::k_answer_tags, k_patience));
+  const Caller next(diagnosis->address(), 2);
+  CHECK(next.memory.length == Diagnosis::k_region_bytes);
+}
+
 TEST_CASE("a thousand questions leave no more behind than one") {
   const auto diagnosis = opened();
   Caller caller(diagnosis->address());

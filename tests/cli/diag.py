@@ -51,11 +51,15 @@ class Host:
     def inside(self, command):
         return command if self.keeper is None else ["nsenter", "-t", str(self.keeper.pid), "-n", "-m", *command]
 
+    def run(self, script):
+        return Ended(subprocess.run(self.inside(["sh", "-ec", script]), text=True, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE, timeout=TIMEOUT_S, check=False))
+
     def sh(self, script):
-        run = subprocess.run(self.inside(["sh", "-ec", script]), text=True, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
-        if run.returncode != 0:
-            raise unittest.SkipTest(f"not permitted here: {script}: {run.stdout.strip()}")
+        """A part of the set-up."""
+        ended = self.run(script)
+        if ended.code != 0:
+            raise unittest.SkipTest(f"not permitted here: {script}: {ended}")
 
     def connect(self, other, interface):
         """A cable; interfaces of one name at both ends."""

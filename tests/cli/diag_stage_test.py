@@ -108,7 +108,8 @@ class Stages(diag.DiagTest):
         self.serve("--bind", "10.99.0.7", "--insecure", on=right, port=9999)
         told = self.fails("no_route", 11, "--ping", "10.99.0.7", on=left)
         command = told["remedy"].split("where none is: ")[1].split(",")[0]
-        left.sh(command.replace("GATEWAY", "10.77.1.2"))
+        done = left.run(command.replace("GATEWAY", "10.77.1.2"))
+        self.assertEqual(done.code, 0, done)
         ended = self.diag("--ping", "10.99.0.7", on=left)
         self.assertEqual(ended.code, 0, ended)
 
