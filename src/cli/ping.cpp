@@ -45,9 +45,9 @@ void end_on_interrupt() {
 
 void pause_for(double seconds) { ::poll(nullptr, 0, static_cast<int>(seconds * 1000)); }
 
-/// Different in every place and every round.
-void fill(std::byte* bytes, std::uint32_t size, std::uint32_t round) {
-  for (std::uint32_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + round * 7 + 1);
+/// Different in every place, every round, and for every caller.
+void fill(std::byte* bytes, std::uint32_t size, std::uint32_t round, Rank caller) {
+  for (std::uint32_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 31 + round * 7 + caller);
 }
 
 /// Nearest rank: a value that was measured.
@@ -67,7 +67,7 @@ tl::expected<Outcome, Failure> measure(const Ping& ping, const Caller& caller, c
   Outcome result;
   for (; result.sent < ping.count && g_interrupted == 0; ++result.sent) {
     if (result.sent > 0) pause_for(ping.interval_s);
-    fill(out, ping.size, result.sent);
+    fill(out, ping.size, result.sent, runtime.rank());
     const auto begin = Clock::now();
     auto done = runtime.put_sync(out, there, ping.size, timeout);
     const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();

@@ -124,6 +124,21 @@ TEST_CASE("no question makes another caller take an answer for its memory") {
   CHECK(next.memory.length == Diagnosis::k_region_bytes);
 }
 
+TEST_CASE("callers have memory of their own") {
+  const auto diagnosis = opened();
+  Caller first(diagnosis->address(), 1);
+  Caller second(diagnosis->address(), 2);
+  for (Caller* caller : {&first, &second}) {
+    const std::uint64_t own = 100 + caller->runtime->rank();
+    const RemoteAddress there = caller->memory.at(Diagnosis::offset_of(caller->runtime->rank()));
+    require_ok(caller->runtime->put_sync(&own, there, sizeof own, k_patience));
+  }
+  const auto local = first.runtime->allocate(8);
+  require_ok(local);
+  require_ok(first.runtime->get_sync(local->data, first.memory.at(Diagnosis::offset_of(1)), 8, k_patience));
+  CHECK(*reinterpret_cast<const std::uint64_t*>(local->data) == 101);
+}
+
 TEST_CASE("a thousand questions leave no more behind than one") {
   const auto diagnosis = opened();
   Caller caller(diagnosis->address());

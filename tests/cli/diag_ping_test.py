@@ -63,7 +63,7 @@ class Ping(diag.DiagTest):
     def test_callers_side_by_side(self):
         """Each has memory of its own there: nobody reads what another one put."""
         port, _ = self.serve()
-        command = [diag.PROGRAM, "--ping", "127.0.0.1", "--port", str(port), "--count", "300", "--interval", "0",
+        command = [diag.PROGRAM, "--ping", "127.0.0.1", "--port", str(port), "--count", "2000", "--interval", "0",
                    "--size", "4096", "--json"]
         callers = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=diag.QUIET)
                    for _ in range(6)]
