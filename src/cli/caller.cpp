@@ -16,8 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Places that are tried when another caller has the first one: with half of the 64 taken, eight fail once in 256.
-constexpr int k_places_tried = 8;
 /// What is left of the time is never less than this, so that a late stage can still say what it met.
 constexpr std::chrono::milliseconds k_least_time{20};
 
@@ -28,6 +26,7 @@ class Stopwatch {
   [[nodiscard]] std::chrono::nanoseconds left() const {
     return std::max<std::chrono::nanoseconds>(end_ - Clock::now(), k_least_time);
   }
+  [[nodiscard]] bool over() const { return Clock::now() >= end_; }
   [[nodiscard]] std::chrono::nanoseconds lap() {
     const auto now = Clock::now();
     return now - std::exchange(last_, now);
@@ -68,13 +67,13 @@ Failure joining_failure(const Error& error, const std::string& place) {
 tl::expected<std::unique_ptr<Runtime>, Failure> join(RuntimeOptions options, const std::string& place,
                                                      Stopwatch& watch) {
   const Rank first = std::random_device{}() % k_diagnosis_callers;
-  for (int tried = 1;; ++tried) {
-    options.rank = 1 + (first + static_cast<Rank>(tried)) % k_diagnosis_callers;
+  for (Rank tried = 1;; ++tried) {
+    options.rank = 1 + (first + tried) % k_diagnosis_callers;
     // Less than all: a connection that fails by its own time names address and cause, a deadline over it does not.
     options.connect_timeout = std::chrono::ceil<std::chrono::milliseconds>(watch.left() * 2 / 3);
     auto runtime = Runtime::create(options);
     if (runtime) return std::move(*runtime);
-    if (runtime.error().code != ErrorCode::rank_conflict || tried == k_places_tried) {
+    if (runtime.error().code != ErrorCode::rank_conflict || tried == k_diagnosis_callers || watch.over()) {
       return tl::make_unexpected(joining_failure(runtime.error(), place));
     }
   }

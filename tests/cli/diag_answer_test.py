@@ -3,6 +3,7 @@
 """What running programs tell hixl_diag of themselves: diag_answer_test.py HIXL_DIAG HIXL_RUN RANK_PROGRAM [TEST ...]"""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ MIB = 1 << 20
 
 def free_ports(count):
     """The first of that many ports in a row of which nobody has one now; below those of outgoing connections."""
-    for first in range(21_000, 31_000, count):
+    for first in random.sample(range(21_000, 31_000, count), 100):
         try:
             for port in range(first, first + count):
                 socket.create_server(("127.0.0.1", port)).close()
@@ -70,8 +71,11 @@ class Answers(diag.DiagTest):
         return rank
 
     def pair(self, *arguments):
-        port, store = free_ports(2), self.store()
-        ranks = [self.rank(number, store, f"127.0.0.1:{port}+", *arguments) for number in (0, 1)]
+        for _ in range(5):  # somebody else may have been faster
+            port, store = free_ports(2), self.store()
+            ranks = [self.rank(number, store, f"127.0.0.1:{port}+", *arguments) for number in (0, 1)]
+            if all(rank.ask("lost") == "0" for rank in ranks):  # it has started
+                break
         for number, rank in enumerate(ranks):
             rank.tell(f"exchange {1 - number}")
         self.assertEqual([rank.hear() for rank in ranks], ["ok", "ok"])

@@ -198,6 +198,8 @@ class Doctor(HostTest):
         text, told = self.both("doctor", *arguments, code=code, **more)
         self.assertEqual(told["ok"], code == 0)
         for one in told["findings"]:
+            if one["subject"] in ("huge_pages", "ports"):  # others may have changed them meanwhile
+                continue
             self.assertIn(f"{one['subject']}: {one['found']}", text)
             if one["health"] in ("warn", "bad"):
                 self.assertTrue(one["remedy"], one)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pings that get through, and pings whose target dies: diag_ping_test.py HIXL_DIAG HIXL_RUN [TEST ...]"""
 
+import signal
 import subprocess
 import sys
 
@@ -83,6 +84,37 @@ class Ping(diag.DiagTest):
             out, err = caller.communicate(timeout=diag.TIMEOUT_S)
             self.assertEqual(caller.returncode, 1, out + err)
             self.assertRegex(out, r"40 puts of 8 bytes, \d+ there, [1-9]\d* % lost")
+
+    def ping_slowly(self, port, *more):
+        """A caller that stays: its first put has been told."""
+        caller = subprocess.Popen([diag.PROGRAM, "--ping", "127.0.0.1", "--port", str(port), "--count", "1000",
+                                   "--interval", "0.2", "--links", "tcp", *more], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=diag.QUIET)
+        self.addCleanup(caller.communicate)
+        self.addCleanup(caller.kill)
+        return caller
+
+    def test_no_place_for_another_caller(self):
+        """64 at a time; the place of one that was killed is free again."""
+        port, _ = self.serve("--links", "tcp")
+        callers = [self.ping_slowly(port) for _ in range(64)]
+        for caller in callers:
+            self.assertIn("1: 8 bytes in", caller.stdout.readline())
+        told = self.fails("busy", 18, "--ping", "127.0.0.1", "--port", port, "--timeout", 30)
+        self.assertIn("RANK_CONFLICT", told["message"])
+        callers[17].kill()
+        callers[17].wait(diag.TIMEOUT_S)
+        ended = self.diag("--ping", "127.0.0.1", "--port", port, "--count", 1, "--timeout", 30)
+        self.assertEqual(ended.code, 0, ended)
+
+    def test_an_interrupt_ends_it_with_its_figures(self):
+        port, _ = self.serve()
+        caller = self.ping_slowly(port)
+        self.assertIn("1: 8 bytes in", caller.stdout.readline())
+        caller.send_signal(signal.SIGINT)
+        out, err = caller.communicate(timeout=diag.TIMEOUT_S)
+        self.assertEqual(caller.returncode, 0, out + err)
+        self.assertRegex(out, r"[1-9]\d* puts of 8 bytes, [1-9]\d* there, 0 % lost")
 
     def test_wrong_command_lines(self):
         for arguments in ([], ["--ping"], ["--ping", "a", "--count", "0"], ["--ping", "a", "--count", "many"],
