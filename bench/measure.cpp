@@ -14,6 +14,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <new>
 #include <thread>
 
@@ -181,6 +183,36 @@ double cpu_seconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double process_seconds(pid_t process) {
+  clockid_t clock{};
+  timespec time{};
+  if (clock_getcpuclockid(process, &clock) != 0 || clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+namespace {
+
+/// A line of /proc/PROCESS/status, in bytes.
+double status_bytes(pid_t process, const std::string& name) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string word; status >> word;) {
+    double kib = 0;
+    if (word == name + ":" && status >> kib) return kib * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+PeakMemory::PeakMemory(pid_t process) : process_(process), before_bytes_(status_bytes(process, "RssAnon")) {
+  std::ofstream("/proc/" + std::to_string(process) + "/clear_refs") << "5";
+}
+
+double PeakMemory::grown_bytes() const {
+  const double other = status_bytes(process_, "RssFile") + status_bytes(process_, "RssShmem");
+  return std::max(0.0, status_bytes(process_, "VmHWM") - other - before_bytes_);
 }
 
 }  // namespace hixl::bench

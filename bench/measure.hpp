@@ -3,6 +3,8 @@
 // How benchmarks measure: a clock, percentiles, position-dependent bytes, and the machine's own limits as baselines.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,13 @@ namespace hixl::bench {
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
           .count());
 }
+
+/// Exit code of a benchmark that found other bytes than were sent: bench/compare then gives up the whole run, whatever
+/// else it measured. The BSD name for bad data, which nothing else here ends with.
+inline constexpr int k_exit_wrong_bytes = 65;
+
+/// Least rounds that a median is taken of.
+inline constexpr std::size_t k_rounds_min = 5;
 
 /// Sorted samples in nanoseconds.
 class Samples {
@@ -36,6 +45,21 @@ void fill(std::byte* data, std::size_t size, std::uint64_t seed);
 
 /// User and system time of this process so far.
 [[nodiscard]] double cpu_seconds();
+/// The same of another process of this host and user; 0 if it is gone.
+[[nodiscard]] double process_seconds(pid_t process);
+
+/// Private memory that a process takes beyond what it had when this was made, at its peak: what lies between source and
+/// target. Files and shared memory are not counted. Resets the kernel's mark of that process.
+class PeakMemory {
+ public:
+  explicit PeakMemory(pid_t process);
+  [[nodiscard]] double grown_bytes() const;
+
+ private:
+  pid_t process_;
+  double before_bytes_;
+};
+
 /// Calls of operator new in this process so far.
 [[nodiscard]] std::uint64_t allocations();
 

@@ -7,11 +7,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,120 +20,14 @@
 #include <hixl/runtime.hpp>
 
 #include "measure.hpp"
+#include "pair.hpp"
+#include "pair_flow.hpp"
 
 namespace {
 
 using namespace hixl;
 using namespace hixl::bench;
 using nlohmann::json;
-
-constexpr Timeout k_patience = std::chrono::seconds(60);
-
-[[noreturn]] void give_up(const std::string& why) {
-  std::cerr << "hixl_pair_bench: " << why << "\n";
-  std::exit(1);
-}
-template <class T>
-T need(Result<T> result) {
-  if (!result) give_up(result.error().message());
-  return std::move(*result);
-}
-void need(const Result<void>& result) {
-  if (!result) give_up(result.error().message());
-}
-
-struct Settings {
-  std::vector<std::string> questions;
-  std::size_t rounds = 1000;   ///< of a latency
-  std::size_t megabytes = 32;  ///< moved for a bandwidth
-  std::size_t window = 64;     ///< puts under way for a bandwidth
-  std::size_t regions = 64;    ///< registered under pings
-  bool polled = false;
-};
-
-/// Both ranks have the same region: words of control, then room for the bytes.
-constexpr std::uint64_t k_control_bytes = 4096;
-
-/// What rank 0 asks of rank 1: to look at `slots` blocks of `bytes`, the i-th filled from seed + i.
-struct Order {
-  std::uint64_t number = 0;  ///< the signal, written last
-  std::uint64_t bytes = 0;
-  std::uint64_t slots = 0;  ///< 0: it is over
-  std::uint64_t seed = 0;
-};
-constexpr std::uint64_t k_answer_offset = 64;  ///< at rank 0: twice the order's number, and one more if all was well
-
-class Pair {
- public:
-  Pair(const Settings& settings, std::size_t room) : settings_(settings) {
-    RuntimeOptions options = need(RuntimeOptions::from_environment());
-    if (options.world_size != 2) give_up("needs two ranks: hixl_run -n 2, or HIXL_RANK and HIXL_WORLD_SIZE=2");
-    // The rank that measures may turn its runtime itself and never sleep, as perftest does.
-    const bool polled = settings.polled && options.rank == 0;
-    if (polled) options.poll = PollMode::busy;
-    runtime_ = need(polled ? Runtime::create_polled(options) : Runtime::create(options));
-    need(runtime_->joined().wait(k_patience));
-    region_ = need(runtime_->allocate(k_control_bytes + room));
-    const Rank other[] = {1 - options.rank};
-    auto answers = runtime_->exchange(std::span(&region_, 1), other, k_patience);
-    need(answers.front().result);
-    remote_ = answers.front().regions.front();
-    need(runtime_->prewarm(other, k_patience));
-  }
-  Runtime& runtime() { return *runtime_; }
-  std::byte* data() { return region_.data + k_control_bytes; }
-  [[nodiscard]] RemoteAddress there(std::uint64_t offset) const { return remote_.at(k_control_bytes + offset); }
-  const Settings& settings() const { return settings_; }
-
-  /// Rank 0: has rank 1 look at the bytes with its own eyes.
-  void need_bytes(std::uint64_t bytes, std::uint64_t slots, std::uint64_t seed) {
-    if (!said(send({.number = ++orders_, .bytes = bytes, .slots = slots, .seed = seed}))) {
-      give_up("the bytes at the target are not the bytes that were put");
-    }
-  }
-  void finish() {
-    static_cast<void>(said(send({.number = ++orders_})));
-    need(runtime_->stop());
-  }
-  /// Rank 1.
-  void serve() {
-    for (std::uint64_t number = 1;; ++number) {
-      need(runtime_->wait_signal(region_.data, Compare::equal, number, std::chrono::hours(1)));
-      Order order;
-      std::memcpy(&order, region_.data, sizeof order);
-      bool well = true;
-      for (std::uint64_t slot = 0; slot < order.slots; ++slot) {
-        well = verify(data() + slot * order.bytes, order.bytes, order.seed + slot) && well;
-      }
-      need(need(runtime_->put_with_signal(region_.data, remote_.at(0), 0,
-                                          {.word = remote_.at(k_answer_offset), .value = 2 * number + (well ? 1 : 0)}))
-               .wait(k_patience));
-      if (order.slots == 0) break;
-    }
-    need(runtime_->stop());
-  }
-
- private:
-  std::uint64_t send(Order order) {
-    // Staged beside the answer; the order's first word is the signal.
-    std::byte* const staged = region_.data + 2 * k_answer_offset;
-    std::memcpy(staged, &order, sizeof order);
-    need(need(runtime_->put_with_signal(staged + 8, remote_.at(8), sizeof order - 8,
-                                        {.word = remote_.at(0), .value = order.number}))
-             .wait(k_patience));
-    return order.number;
-  }
-  bool said(std::uint64_t number) {
-    return need(runtime_->wait_signal(region_.data + k_answer_offset, Compare::greater_equal, 2 * number,
-                                      k_patience)) == 2 * number + 1;
-  }
-
-  const Settings settings_;
-  std::unique_ptr<Runtime> runtime_;
-  Region region_;
-  RemoteRegion remote_;
-  std::uint64_t orders_ = 0;
-};
 
 /// Names of the kinds of links that carried payload since then.
 class Carriers {
@@ -250,45 +142,59 @@ json registration(Pair& pair, std::uint64_t size) {
           {"quiet_max_us", quiet.us(999)}};
 }
 
+Flow asked(const std::string& text) {
+  Flow flow;
+  flow.text = text;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  flow.what = text.substr(0, colon);
+  char* end = nullptr;
+  if (colon < text.size()) flow.size = std::strtoull(text.c_str() + colon + 1, &end, 10);
+  if (end != nullptr && *end == ':') flow.count = std::strtoull(end + 1, &end, 10);
+  const auto old = {"put_lat", "get_lat", "put_bw", "register"};
+  const bool is_old = std::find(old.begin(), old.end(), flow.what) != old.end() && flow.count == 1;
+  const bool sized = end != nullptr && *end == 0 && flow.size > 0 && flow.size <= 1U << 30U;
+  if (!sized || !(is_old || flow.known())) {
+    give_up(text + ": not a question and bytes up to 1 GiB in all, as put_bw:65536 or batch:4096:128");
+  }
+  return flow;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings settings;
   CLI::App app{"Two ranks in two processes: latency and bandwidth of one pair; one JSON line a question, from rank 0."};
-  app.add_option("questions", settings.questions, "put_lat:BYTES, get_lat:BYTES, put_bw:BYTES, register:BYTES")
+  app.add_option("questions", settings.questions,
+                 "put_lat:BYTES, get_lat:BYTES, put_bw:BYTES, register:BYTES, put:BYTES, flight:BYTES:PUTS, "
+                 "batch:BYTES:BLOCKS, streams:BYTES:FLOWS")
       ->required();
-  app.add_option("--rounds", settings.rounds, "of a latency")->check(CLI::Range(10, 10'000'000));
-  app.add_option("--megabytes", settings.megabytes, "moved for a bandwidth")->check(CLI::Range(1, 1'000'000));
+  app.add_option("--rounds", settings.rounds, "of a latency; for put, flight, batch and streams the most")
+      ->check(CLI::Range(10, 10'000'000));
+  app.add_option("--megabytes", settings.megabytes,
+                 "moved for a bandwidth; for put, flight, batch and streams the most")
+      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--window", settings.window, "puts under way for a bandwidth")->check(CLI::Range(1, 2048));
   app.add_option("--regions", settings.regions, "that are registered under pings")->check(CLI::Range(1, 10'000));
   app.add_flag("--polled", settings.polled,
                "rank 0 turns its runtime itself, without sleep, instead of having a loop thread");
   CLI11_PARSE(app, argc, argv);
-  struct Question {
-    std::string what;
-    std::uint64_t size = 0;
-  };
-  std::vector<Question> questions;
+  std::vector<Flow> questions;
   std::uint64_t room = 8U << 20U;
   for (const std::string& text : settings.questions) {
-    const std::size_t colon = text.find(':');
-    const std::string what = text.substr(0, colon);
-    const std::uint64_t size = colon == std::string::npos ? 0 : std::strtoull(text.c_str() + colon + 1, nullptr, 10);
-    const auto known = {"put_lat", "get_lat", "put_bw", "register"};
-    if (std::find(known.begin(), known.end(), what) == known.end() || size == 0 || size > (1U << 30U)) {
-      give_up(text + ": not a question and a size up to 1 GiB, as put_bw:65536");
-    }
-    if (what != "register") room = std::max(room, size);
-    questions.push_back({what, size});
+    const Flow question = asked(text);
+    if (question.what != "register") room = std::max(room, question.room());
+    questions.push_back(question);
   }
   Pair pair(settings, room);
   if (pair.runtime().rank() != 0) return pair.serve(), 0;
-  for (const Question& question : questions) {
+  for (const Flow& question : questions) {
     json row;
     if (question.what == "put_bw") {
       row = bandwidth(pair, question.size);
     } else if (question.what == "register") {
       row = registration(pair, question.size);
+    } else if (question.known()) {
+      row = answer(pair, question);
     } else {
       row = latency(pair, question.what == "get_lat", question.size);
     }
