@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of bench/compare alone, with made contestants: compare_test.py BENCH_FOLDER [TEST ...]"""
+
+import contextlib
+import io
+import json
+import os
+import select
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True  # The sources may be read-only, and the tree stays clean.
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BENCH = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "..", "bench")
+sys.path.insert(0, BENCH)
+
+from compare_parts import child, field, goals, main, read, report, rounds, sums, table  # noqa: E402
+from compare_parts.contestant import LIMIT, OURS, PEER, Contestant, Tools  # noqa: E402
+
+QUESTION = "put:8"
+
+
+def output(name):
+    with open(os.path.join(HERE, "outputs", name), encoding="utf-8") as file:
+        return file.read()
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def made(name, kind, figures, missing=None):
+    """Gives one of `figures` each time it is asked, over again; an exception is raised."""
+    asked = []
+
+    def ask(tools, questions):
+        figure = figures[len(asked) % len(figures)]
+        asked.append(questions)
+        if isinstance(figure, Exception):
+            raise figure
+        return {question: {"us": figure} for question in questions}
+    one = Contestant(name, kind, ask, lambda tools: missing)
+    return one, asked
+
+
+def section(*contestants):
+    return field.Section("window-small", "made up", ((QUESTION, "us"),), (QUESTION,), contestants)
+
+
+def tools():
+    return Tools("/nowhere", "/nowhere", "/nowhere")
+
+
+class Reading(unittest.TestCase):
+    def test_ucx_rows_are_read_by_their_names(self):
+        self.assertEqual(read.ucx_latency(output("ucx_put_lat.txt"), 8)["us"], 0.056)
+        row = read.ucx_stream(output("ucx_put_bw.txt"), 4096, 128)
+        self.assertAlmostEqual(row["gbps"], 64035.02 * (1 << 20) * 1e-9)
+        self.assertAlmostEqual(row["us"], 4096 * 128 / (64035.02 * (1 << 20)) * 1e6)
+        slow = output("ucx_put_bw.txt").replace("64035.02", "0.00")
+        self.assertAlmostEqual(read.ucx_stream(slow, 4096, 1)["us"], 1e6 / 16392965)
+
+    def test_ucx_output_without_figures_is_a_failure(self):
+        good = output("ucx_put_bw.txt")
+        for text in ("", "iterations,x\n", good.replace("overall_bw", "other"), good.replace("64035.02", "n/a"),
+                     good.replace("16392965", "0").replace("64035.02", "0"), good.replace("64035.02", "nan")):
+            with self.assertRaises(child.Failed, msg=text):
+                read.ucx_stream(text, 4096, 1)
+        with self.assertRaises(child.Failed):
+            read.ucx_latency(output("ucx_put_lat.txt").replace("0.056", "0.000"), 8)
+
+    def test_rows_of_our_programs(self):
+        text = output("pair_bench.txt") + "a line of something else\n"
+        rows = read.json_rows(text, ["put:8", "batch:4096:128"], "us")
+        self.assertEqual(rows["put:8"]["us"], 0.07)
+        self.assertEqual(set(rows), {"put:8", "batch:4096:128"})
+        for broken, text_of in (("put:9", text), ("put:8", text.replace('"us":0.07', '"us":"x"')),
+                                ("put:8", text.replace('"us":0.07', '"us":-1')),
+                                ("put:8", text.replace('"us":0.07', '"us":NaN')), ("put:8", '{"question": "put:8'),
+                                ("put:8", '{"question": "put:8", "us": 1}')):
+            with self.assertRaises(child.Failed, msg=(broken, text_of)):
+                read.json_rows(text_of, [broken], "us")
+
+    def test_a_row_that_was_found_wrong_ends_everything(self):
+        with self.assertRaises(child.WrongBytes):
+            read.json_rows('{"question": "put:8", "us": 1, "verified": false}', [QUESTION], "us")
+
+    def test_versions(self):
+        for text, version in ((output("versions.txt").split("\n")[0], "7.0.15"),
+                              (output("versions.txt").split("\n")[1], "1.6.18"),
+                              (output("versions.txt").split("\n")[2], "1.13.1"), ("none", "version unknown")):
+            self.assertEqual(read.first_version(text), version)
+
+
+class Sums(unittest.TestCase):
+    def test_spread_leaves_out_one_round_at_either_end(self):
+        self.assertEqual(sums.spread([100, 1, 2, 3, 0]), 1.0)
+        self.assertEqual(sums.spread([1, 2, 3]), 1.0)
+        self.assertEqual(sums.spread([5]), 0.0)
+
+    def test_ratios_are_of_the_same_round(self):
+        self.assertEqual(sums.ratios([2, 8], [1, 4]), [2, 2])
+
+    def test_best_depends_on_the_unit(self):
+        results = {"a": [1, 1], "b": [3, 3], "c": []}
+        self.assertEqual((sums.best("us", results), sums.best("gbps", results)), ("a", "b"))
+        self.assertIsNone(sums.best("us", {"c": []}))
+
+    def test_figures_as_text(self):
+        for figure, unit, text in ((0.0712, "us", "0.0712 µs"), (44000, "us", "44 ms"), (9.87, "gbps", "9.87 GB/s"),
+                                   (0.0345, "gbps", "34.5 MB/s"), (3 << 20, "staging_bytes", "3 MiB")):
+            self.assertEqual(sums.shown(figure, unit), text)
+
+
+class Children(unittest.TestCase):
+    def test_one_that_hangs_is_stopped_with_all_that_it_started(self):
+        with tempfile.TemporaryDirectory() as folder:
+            alive = os.path.join(folder, "alive")
+            os.mkfifo(alive)
+            reader = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+            code = f"import os, signal; open({alive!r}, 'wb', 0).write(b'x') if os.fork() else None; " \
+                   f"hold = open({alive!r}, 'wb', 0); print('so far', flush=True); signal.pause()"
+            with self.assertRaisesRegex(child.Failed, "was stopped after its 1 s"):
+                child.run(python(code), 1)
+            self.assertIn(b"x", os.read(reader, 16))
+            # Readable now only by its end, that is when nobody holds it any more.
+            self.assertTrue(select.select([reader], [], [], 20)[0], "somebody still holds the pipe")
+            self.assertEqual(os.read(reader, 16), b"")
+            os.close(reader)
+
+    def test_one_that_crashes_says_how_and_its_last_words(self):
+        with self.assertRaisesRegex(child.Failed, "signal 6.*the reason"):
+            child.run(python("import os, sys; print('the reason', file=sys.stderr, flush=True); os.abort()"), 30)
+        with self.assertRaisesRegex(child.Failed, "exit code 3: it said nothing"):
+            child.run(python("raise SystemExit(3)"), 30)
+
+    def test_one_that_is_not_there(self):
+        with self.assertRaisesRegex(child.Failed, "cannot be started: No such file"):
+            child.run(["/nowhere/program"], 1)
+
+    def test_one_that_prints_without_end(self):
+        with self.assertRaisesRegex(child.Failed, "more than"):
+            child.run(python(f"print('x' * {child.OUTPUT_MAX + 1})"), 30)
+
+    def test_one_that_found_wrong_bytes(self):
+        with self.assertRaises(child.WrongBytes):
+            child.run(python(f"raise SystemExit({child.WRONG_BYTES})"), 30)
+
+    def test_a_server_that_ends_before_it_listens(self):
+        with self.assertRaisesRegex(child.Failed, "ended with 4 before it listened"):
+            with child.server(python("raise SystemExit(4)"), lambda: False, 30):
+                self.fail("it was taken to listen")
+
+    def test_a_server_that_never_listens(self):
+        with self.assertRaisesRegex(child.Failed, "does not listen after 0.2 s"):
+            with child.server(python("import signal; signal.pause()"), lambda: False, 0.2):
+                self.fail("it was taken to listen")
+
+
+class Rounds(unittest.TestCase):
+    def test_contestants_take_turns(self):
+        order = []
+        names = ["a", "b", "c"]
+
+        def asked(name):
+            return lambda tools, questions: order.append(name) or {question: {"us": 1} for question in questions}
+        contestants = [Contestant(name, OURS, asked(name), lambda tools: None) for name in names]
+        rounds.run(section(*contestants), contestants, tools(), 3)
+        self.assertEqual(order, ["a", "b", "c", "b", "c", "a", "c", "a", "b"])
+
+    def test_who_is_absent_is_named_with_what_would_help(self):
+        one, asked = made("a", PEER, [1], missing="no a: apt-get install a")
+        outcome = rounds.run(section(one), [one], tools(), 5)
+        self.assertEqual(outcome.skipped, {"a": "no a: apt-get install a"})
+        self.assertEqual(asked, [])
+
+    def test_who_fails_is_reported_and_the_others_go_on(self):
+        bad, asked = made("bad", PEER, [1, child.Failed("it hung")])
+        good, _ = made("good", OURS, [2])
+        outcome = rounds.run(section(bad, good), [bad, good], tools(), 5)
+        self.assertEqual(outcome.failed, {"bad": "it hung"})
+        self.assertEqual(len(asked), 2)
+        self.assertEqual(outcome.figures("bad", QUESTION, "us"), [])
+        self.assertEqual(outcome.figures("good", QUESTION, "us"), [2] * 5)
+
+    def test_a_noisy_run_is_repeated_with_all(self):
+        noisy, _ = made("noisy", PEER, [1, 2, 3, 4, 5, 7, 7, 7, 7, 7])
+        calm, asked = made("calm", OURS, [1])
+        said = []
+        outcome = rounds.run(section(noisy, calm), [noisy, calm], tools(), 5, said.append)
+        self.assertEqual(outcome.figures("noisy", QUESTION, "us"), [7] * 5)
+        self.assertEqual(len(asked), 10)
+        self.assertEqual(outcome.noisy, [])
+        self.assertEqual(len(outcome.discarded), 2)
+        self.assertTrue(any("noisy" in text and "measured again" in text for text in said))
+
+    def test_what_stays_noisy_is_said(self):
+        noisy, asked = made("HIXL", OURS, [1, 2, 3, 4, 5])
+        outcome = rounds.run(section(noisy), [noisy], tools(), 5)
+        self.assertEqual(len(asked), 5 * (1 + rounds.REPEATS))
+        self.assertEqual(outcome.noisy, [("HIXL", QUESTION, "us")])
+        self.assertIn("noisy", "\n".join(table.section_lines(outcome)))
+
+    def test_wrong_bytes_of_anybody_end_the_whole_run(self):
+        wrong, _ = made("wrong", PEER, [child.WrongBytes("put:8")])
+        good, _ = made("good", OURS, [1])
+        with self.assertRaises(child.WrongBytes):
+            rounds.run(section(good, wrong), [good, wrong], tools(), 5)
+
+
+class Goals(unittest.TestCase):
+    def verdict(self, ours, peer, sense, bound):
+        one, _ = made("HIXL", OURS, ours)
+        other, _ = made("other", PEER, peer)
+        slow, _ = made("slow", PEER, [1000])
+        limit, _ = made("limit", LIMIT, [0.001])
+        all_of = section(one, other, slow, limit)
+        outcome = rounds.run(all_of, list(all_of.contestants), tools(), 5, repeats=0)
+        goal = goals.Goal("window-small", QUESTION, "us", goals.BEST_PEER, sense, bound)
+        kinds = {contestant.name: contestant.kind for contestant in all_of.contestants}
+        return goals.judge(goal, {"window-small": outcome}, kinds)
+
+    def test_the_best_peer_is_neither_the_slow_one_nor_a_limit(self):
+        verdict = self.verdict([1], [2], goals.AT_MOST, 1.0)
+        self.assertEqual((verdict.against, verdict.ratio, verdict.state), ("other", 0.5, goals.MET))
+
+    def test_a_goal_is_missed_only_beyond_the_spread(self):
+        self.assertEqual(self.verdict([2], [1], goals.AT_MOST, 1.0).state, goals.MISSED)
+        self.assertEqual(self.verdict([1], [2], goals.AT_LEAST, 1.0).state, goals.MISSED)
+        self.assertEqual(self.verdict([2], [1], goals.AT_LEAST, 1.0).state, goals.MET)
+        self.assertEqual(self.verdict([1.0, 1.1, 1.2, 1.3, 1.4], [1], goals.AT_MOST, 1.1).state, goals.WITHIN)
+
+    def test_what_nobody_measured_is_not_met(self):
+        goal = goals.Goal("window-small", QUESTION, "us", goals.BEST_PEER, goals.AT_MOST, 1)
+        self.assertEqual(goals.judge(goal, {}, {}).state, goals.ABSENT)
+
+    def test_every_goal_names_a_question_and_contestants_that_there_are(self):
+        self.assertEqual(list(goals.unknown_names(field.sections())), [])
+        for each in field.sections():
+            names = [one.name for one in each.contestants]
+            self.assertEqual(len(names), len(set(names)), each.key)
+            self.assertTrue(set(each.quick) <= {question for question, _ in each.cells}, each.key)
+
+
+class Command(unittest.TestCase):
+    def run_main(self, *contestants, arguments=()):
+        out, errors = io.StringIO(), io.StringIO()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "new", "rows.json")
+            with mock.patch.object(field, "sections", lambda: [section(*contestants)]), \
+                    mock.patch.object(report, "machine", lambda tools: {
+                        "commit": "c", "processor": "p", "cores": 2, "kernel": "k"}), \
+                    contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
+                code = main.main(["--json", path, "--build", folder, *arguments])
+            written = None
+            if os.path.exists(path):
+                with open(path, encoding="utf-8") as file:
+                    written = json.load(file)
+        return code, out.getvalue(), errors.getvalue(), written
+
+    def test_a_table_with_ratios_and_a_file_with_all_rounds(self):
+        ours, _ = made("HIXL", OURS, [1])
+        other, _ = made("UCX", PEER, [2, 2, 2, 2, 3])
+        absent, _ = made("NIXL", PEER, [1], missing="no wheel")
+        code, out, _, written = self.run_main(ours, other, absent)
+        self.assertEqual(code, 0)
+        self.assertIn("(0.5)", out)
+        self.assertIn("skipped: NIXL: no wheel", out)
+        cells = {cell["contestant"]: cell["rounds"]["us"] for cell in written["sections"][0]["cells"]}
+        self.assertEqual(cells, {"HIXL": [1] * 5, "UCX": [2, 2, 2, 2, 3]})
+        self.assertEqual(next(goal for goal in written["goals"] if goal["state"] == goals.MET)["ratio"], 0.5)
+
+    def test_check_fails_when_a_goal_is_missed(self):
+        ours, _ = made("HIXL", OURS, [3])
+        other, _ = made("UCX", PEER, [2])
+        self.assertEqual(self.run_main(ours, other)[0], 0)
+        code, _, errors, written = self.run_main(ours, other, arguments=["--check"])
+        self.assertEqual(code, main.EXIT_MISSED)
+        self.assertIn("1 goals missed: window-small: 8 B", errors)
+        self.assertEqual(self.run_main(other, *[made("HIXL", OURS, [1])[0]], arguments=["--check"])[0], 0)
+
+    def test_wrong_bytes_are_an_exit_code_of_their_own_and_no_table(self):
+        ours, _ = made("HIXL", OURS, [1])
+        wrong, _ = made("UCX", PEER, [child.WrongBytes("put:8 of UCX")])
+        code, out, errors, written = self.run_main(ours, wrong)
+        self.assertEqual((code, out, written), (main.EXIT_WRONG_BYTES, "", None))
+        self.assertIn("put:8 of UCX", errors)
+
+    def test_the_library_must_be_measured(self):
+        ours, _ = made("HIXL", OURS, [1], missing="not built")
+        code, _, errors, _ = self.run_main(ours)
+        self.assertEqual(code, main.EXIT_BROKEN)
+        self.assertIn("not built", errors)
+
+    def test_a_wrong_command_line(self):
+        ours, _ = made("HIXL", OURS, [1])
+        for arguments, text in ((["--sections", "all"], "--sections all: there is window-small"),
+                                (["--only", "UCX"], "--only UCX: there is HIXL"), (["--rounds", "0"], "1 to 100"),
+                                (["--patience", "0"], "0.1 to 3600"), (["--quick", "--check"], "too little to judge")):
+            errors = io.StringIO()
+            with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(errors), \
+                    mock.patch.object(field, "sections", lambda: [section(ours)]):
+                main.main(arguments)
+            self.assertEqual(end.exception.code, main.EXIT_USAGE)
+            self.assertIn(text, " ".join(errors.getvalue().split()))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
