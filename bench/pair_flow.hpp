@@ -2,7 +2,7 @@
 //
 // Questions of hixl_pair_bench that other libraries and bare sockets are asked in the same words by bench/compare. Each
 // answer has `question`, `us` (median), `p99_us`, `gbps` of the median, `cpu_s_gb` of both processes together, and
-// `verified`: rank 1 has compared every byte.
+// `verified`: rank 1 has compared every byte. A flight also tells `held_us`, for how long its posts hold the caller.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 
-from . import child, field, goals, report, rounds, table
+from . import articles, child, field, goals, install, page, report, rounds, table
 from .contestant import Tools
 
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -28,6 +28,10 @@ def _arguments(argv):
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="of one program of one round")
     parser.add_argument("--json", metavar="FILE", help="all rounds of all, and the goals; default "
                         "report/compare.json in the build directory")
+    parser.add_argument("--page", metavar="FILE", help="the same to look at; default report/index.html in the build "
+                        "directory")
+    parser.add_argument("--articles", action="store_true", help="the rows of the articles instead of the sections")
+    parser.add_argument("--install", action="store_true", help="make the environment of the wheels, and end")
     parser.add_argument("--quick", action="store_true", help="a smoke run: one short round, ratios are not judged")
     parser.add_argument("--check", action="store_true", help="exit code 1 when a goal is missed beyond the spread")
     arguments = parser.parse_args(argv)
@@ -47,6 +51,8 @@ def _arguments(argv):
         parser.error(f"--patience {arguments.patience:g}: 0.1 to 3600 seconds")
     if arguments.quick and arguments.check:
         parser.error("--quick measures too little to judge; leave --check or --quick out")
+    if arguments.articles and arguments.check:
+        parser.error("--check judges the sections; leave --articles or --check out")
     return arguments, wanted
 
 
@@ -75,12 +81,16 @@ def measure(sections, tools, count, say=_say, quick=False):
 def main(argv):
     arguments, wanted = _arguments(argv)
     sections = [section for section in field.sections() if section.key in wanted]
-    if arguments.quick:
+    if arguments.articles:
+        sections = articles.sections()
+    elif arguments.quick:
         sections = [section for section in map(field.quick, sections) if section]
     if arguments.only:
         sections = [field.reduced(section, arguments.only) for section in sections]
     build = os.path.abspath(arguments.build)
     venv = os.path.abspath(arguments.venv or os.path.join(build, "compare-venv"))
+    if arguments.install:
+        return install.install(venv)
     with tempfile.TemporaryDirectory(prefix="hixl-compare-") as scratch:
         tools = Tools(build, venv, scratch, patience_s=arguments.patience)
         count = arguments.rounds
@@ -91,7 +101,10 @@ def main(argv):
         except child.WrongBytes as error:
             print(f"bench/compare: wrong bytes, and so no figure of this run counts: {error}", file=sys.stderr)
             return EXIT_WRONG_BYTES
-    print("\n".join(table.lines(whole, not arguments.quick)))
+    judged = not arguments.quick and not arguments.articles
+    rows = list(articles.lines(whole.outcomes, table.grid)) if arguments.articles else []
+    print("\n".join([*table.lines(whole, judged), *([""] if rows else []), *rows]))
+    _write(arguments.page or os.path.join(build, "report", "index.html"), page.page(whole, judged, rows))
     _write(arguments.json or os.path.join(build, "report", "compare.json"), whole.json())
     lost = {name: why for name, why in {**whole.skipped, **whole.failed}.items() if name.startswith("HIXL")}
     if lost:

@@ -6,12 +6,13 @@ import os
 import shutil
 
 from . import child, read
-from .contestant import PEER, Contestant
+from .contestant import OTHER, PEER, Contestant
 
 TRIES = 3  # a port that was free may be taken a moment later
 WORKERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "workers")
 # mpirun refuses root without these; containers and CI run as root.
 MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+GATHER_RANKS = 12  # of the articles' 4 Prefill and 8 Decode
 IMPORT_S = 60  # of a wheel, on a busy machine
 UCX_BYTES_MAX = 256 << 20  # its two processes take several times as much
 
@@ -56,21 +57,40 @@ def ucx(name, transports):
                       lambda tools: read.first_version(child.run(["ucx_info", "-v"], 10)), UCX_BYTES_MAX)
 
 
-def mpi(name, options):
-    def missing(tools):
-        if not shutil.which("mpirun"):
-            return "no mpirun: apt-get install openmpi-bin libopenmpi-dev, then build again"
-        if not os.access(tools.program("bench/mpi_put"), os.X_OK):
-            return f"mpi_put is not built: apt-get install libopenmpi-dev; meson setup --reconfigure {tools.build}"
-        return None
+def _no_mpi(tools):
+    if not shutil.which("mpirun"):
+        return "no mpirun: apt-get install openmpi-bin libopenmpi-dev, then build again"
+    if not os.access(tools.program("bench/mpi_put"), os.X_OK):
+        return f"mpi_put is not built: apt-get install libopenmpi-dev; meson setup --reconfigure {tools.build}"
+    return None
 
+
+def _mpi_rows(tools, ranks, options, questions, name):
+    argv = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks), *options,
+            tools.program("bench/mpi_put"), str(tools.rounds), str(tools.megabytes), *questions]
+    return read.json_rows(child.run(argv, tools.patience_s, MPI_AS_ROOT), questions, name)
+
+
+def _mpi_version(tools):
+    return read.first_version(child.run(["mpirun", "--version"], 10, MPI_AS_ROOT))
+
+
+def gathering():
+    """An AllGather by 12 ranks, of which a put takes the place that brings one rank what it needs."""
     def ask(tools, questions):
-        argv = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", *options, tools.program("bench/mpi_put"),
-                str(tools.rounds), str(tools.megabytes), *questions]
-        return read.json_rows(child.run(argv, tools.patience_s, MPI_AS_ROOT), questions, name)
-    return Contestant(name, PEER, ask, missing, " ".join(options) or "as it chooses itself",
+        name = "MPI AllGather"
+        gathers = {question.replace("put:", "gather:"): question for question in questions}
+        rows = _mpi_rows(tools, GATHER_RANKS, [], list(gathers), name)
+        return {gathers[gather]: row for gather, row in rows.items()}
+    return Contestant("MPI AllGather", OTHER, ask, _no_mpi, f"{GATHER_RANKS} ranks",
+                      "all ranks have what each had; each byte compared by all", _mpi_version)
+
+
+def mpi(name, options):
+    return Contestant(name, PEER, lambda tools, questions: _mpi_rows(tools, 2, options, questions, name), _no_mpi,
+                      " ".join(options) or "as it chooses itself",
                       "MPI_Put and MPI_Win_flush, the target inside MPI_Barrier; each byte compared by the target",
-                      lambda tools: read.first_version(child.run(["mpirun", "--version"], 10, MPI_AS_ROOT)))
+                      _mpi_version)
 
 
 @functools.lru_cache

@@ -6,7 +6,7 @@ import math
 
 from .child import Failed, WrongBytes
 
-FIGURES = ("us", "p99_us", "p999_us", "gbps", "cpu_s_gb", "staging_bytes")
+FIGURES = ("us", "p99_us", "p999_us", "gbps", "cpu_s_gb", "staging_bytes", "held_us")
 
 
 def figure(value, what):

@@ -4,7 +4,8 @@
 import statistics
 
 MORE_IS_BETTER = ("gbps",)
-UNITS = {"us": "µs", "gbps": "GB/s", "cpu_s_gb": "CPU s/GB", "staging_bytes": "bytes", "ratio": ""}
+UNITS = {"us": "µs", "p99_us": "µs, 99 of 100", "p999_us": "µs, 999 of 1000", "held_us": "µs, sender held",
+         "gbps": "GB/s", "cpu_s_gb": "CPU s/GB", "staging_bytes": "bytes"}
 
 
 def median(figures):
@@ -41,12 +42,12 @@ def shown(figure, unit):
             if figure >= size:
                 return f"{figure / size:.3g} {name}"
         return f"{figure:.0f} B"
-    if unit == "us" and figure >= 1000:
+    if unit.endswith("us") and figure >= 1000:
         return f"{figure / 1000:.3g} ms" if figure < 1e6 else f"{figure / 1e6:.3g} s"
     if unit == "gbps" and 0 < figure < 0.1:
         return f"{figure * 1000:.3g} MB/s"
     digits = f"{figure:.3g}" if figure < 1000 else f"{figure:.0f}"
-    return f"{digits} {UNITS[unit]}".strip()
+    return f"{digits} {UNITS[unit].partition(',')[0]}"
 
 
 def size_name(size):

@@ -6,11 +6,12 @@ from . import goals, sums
 HAVE_NOT = "–"
 
 
-def grid(rows):
-    """Columns side by side; the first one to the left, the others to the right."""
+def grid(rows, left=1):
+    """Columns side by side; the first `left` to the left, the others to the right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
-        cells = [row[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        cells = [cell.ljust(width) if column < left else cell.rjust(width)
+                 for column, (cell, width) in enumerate(zip(row, widths))]
         yield "  " + "  ".join(cells).rstrip()
 
 
@@ -39,7 +40,7 @@ def section_lines(outcome):
     if not names:
         yield "  nobody could be measured"
         return
-    heads = [f"{sums.question_name(question)}, {sums.UNITS[unit]}" if unit in ("cpu_s_gb", "staging_bytes")
+    heads = [f"{sums.question_name(question)}, {sums.UNITS[unit]}" if unit not in ("us", "gbps")
              else sums.question_name(question) for question, unit in section.cells]
     rows = [["", *heads]]
     for name in names:

@@ -29,12 +29,16 @@ class Channel {
 
   void send_round() {
     std::byte answer{};
+    const std::uint64_t start = now_ns();
     for (std::uint64_t i = 0; i < messages(); ++i) {
       send_one(i % blocks_);
       if (style_.answer_each) read_all(socket_, &answer, 1);
     }
+    if (ask_.what == "flight") held_.add(now_ns() - start);
     if (!style_.answer_each) read_all(socket_, &answer, 1);
   }
+  /// Median time for which a round of messages holds the sender.
+  [[nodiscard]] double held_us() { return held_.us(500); }
   void receive_round() {
     const std::byte answer{1};
     for (std::uint64_t i = 0; i < messages(); ++i) {
@@ -78,6 +82,7 @@ class Channel {
   const std::uint64_t blocks_;
   std::vector<std::byte> data_;
   std::vector<std::byte> message_;
+  Samples held_{64};
 };
 
 std::uint64_t flows_of(const Ask& ask) { return ask.what == "streams" ? ask.count : 1; }
@@ -148,6 +153,7 @@ nlohmann::json socketed(const Ask& ask, const SocketStyle& style) {
         ask, [&] { channels.front().send_round(); }, cpu);
   }
   answer["staging_bytes"] = here.grown_bytes() + there.grown_bytes();
+  if (ask.what == "flight") answer["held_us"] = channels.front().held_us();
   const std::byte go{1};
   write_all(channels.front().socket(), &go, 1);
   int status = 0;

@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = sys.argv[1] if len(sys.argv) > 1 else os.path.join(HERE, "..", "..", "bench")
 sys.path.insert(0, BENCH)
 
-from compare_parts import child, field, goals, main, read, report, rounds, sums, table  # noqa: E402
+from compare_parts import articles, child, field, goals, install, main, read, report, rounds, sums, table  # noqa: E402
 from compare_parts.contestant import LIMIT, OURS, PEER, Contestant, Tools  # noqa: E402
 
 QUESTION = "put:8"
@@ -246,11 +246,73 @@ class Goals(unittest.TestCase):
             self.assertTrue(set(each.quick) <= {question for question, _ in each.cells}, each.key)
 
 
+class Articles(unittest.TestCase):
+    def outcome(self, unit, **figures):
+        """Of the first row with that unit."""
+        row = next(row for row in articles.ROWS if row.unit == unit)
+        contestants = [Contestant(name.replace("_", ", "), LIMIT if name.startswith("memcpy") else OURS, None, None)
+                       for name in figures]
+        cells = {(one.name, row.question): rounds.Cell({unit: figures[one.name.replace(", ", "_")]})
+                 for one in contestants}
+        return row, rounds.Outcome(field.Section(row.section, "", (), (), tuple(contestants)), cells)
+
+    def test_factors_are_how_many_times_better(self):
+        row, outcome = self.outcome("us", HIXL=[2, 4], other=[10, 40])
+        self.assertEqual(articles.factor(outcome, row, "HIXL", "other"), 7.5)
+        row, outcome = self.outcome("gbps", HIXL=[10], other=[4])
+        self.assertEqual(articles.factor(outcome, row, "HIXL", "other"), 2.5)
+        self.assertIsNone(articles.factor(outcome, row, "HIXL", "nobody"))
+
+    def test_no_memory_in_between_is_no_infinite_factor(self):
+        row, outcome = self.outcome("staging_bytes", HIXL=[0], other=[8192])
+        self.assertEqual(articles.factor(outcome, row, "HIXL", "other"), 2)
+
+    def test_a_factor_that_the_machine_forbids_is_told_from_one_that_we_miss(self):
+        row, _ = self.outcome("us")
+        self.assertEqual(articles.verdict(row, row.factor, 1), "reached")
+        self.assertEqual(articles.verdict(row, row.factor / 2, row.factor * 2), "not reached")
+        self.assertIn("its limit gives", articles.verdict(row, row.factor / 2, row.factor / 1.5))
+
+    def test_the_limit_is_the_best_that_the_bare_machine_does(self):
+        row = next(row for row in articles.ROWS if row.unit == "us")
+        figures = {"HIXL": [2], "memcpy": [1], "memcpy_two": [4], row.against[0].replace(", ", "_"): [8]}
+        _, outcome = self.outcome("us", **figures)
+        (cells,) = articles.rows_of({row.section: outcome})
+        self.assertEqual((cells["hccs"], cells["limit"], cells["limit_name"]), (4, 8, "memcpy"))
+        self.assertIsNone(cells["tcp"])
+
+    def test_every_row_names_what_is_measured(self):
+        sections = {each.key: each for each in articles.sections()}
+        for row in articles.ROWS:
+            names = {one.name for one in sections[row.section].contestants}
+            self.assertIn(row.question, [question for question, _ in sections[row.section].cells])
+            self.assertTrue({articles.NEAR, articles.FAR, *row.against} <= names, row)
+
+
+class Install(unittest.TestCase):
+    def test_what_fails_is_said(self):
+        errors = io.StringIO()
+        with tempfile.NamedTemporaryFile() as file, contextlib.redirect_stderr(errors):
+            self.assertEqual(install.install(os.path.join(file.name, "venv")), 1)
+        self.assertIn("cannot be made", errors.getvalue())
+
+    def test_what_is_asked_for(self):
+        asked = []
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as out, \
+                mock.patch.object(child, "run", lambda argv, patience: asked.append(argv)), \
+                mock.patch.object(install.venv, "create", lambda place, with_pip: None):
+            self.assertEqual(install.install(folder), 0)
+        self.assertIn("nixl-cu12", asked[1])
+        self.assertIn("--no-deps", asked[1])
+        self.assertIn("apt-get install", out.getvalue())
+
+
 class Command(unittest.TestCase):
     def run_main(self, *contestants, arguments=()):
         out, errors = io.StringIO(), io.StringIO()
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "new", "rows.json")
+            page = os.path.join(folder, "report", "index.html")
             with mock.patch.object(field, "sections", lambda: [section(*contestants)]), \
                     mock.patch.object(report, "machine", lambda tools: {
                         "commit": "c", "processor": "p", "cores": 2, "kernel": "k"}), \
@@ -260,19 +322,26 @@ class Command(unittest.TestCase):
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
                     written = json.load(file)
+                with open(page, encoding="utf-8") as file:
+                    self.page = file.read()
         return code, out.getvalue(), errors.getvalue(), written
 
     def test_a_table_with_ratios_and_a_file_with_all_rounds(self):
         ours, _ = made("HIXL", OURS, [1])
         other, _ = made("UCX", PEER, [2, 2, 2, 2, 3])
-        absent, _ = made("NIXL", PEER, [1], missing="no wheel")
+        absent, _ = made("NIXL <0>", PEER, [1], missing="no wheel")
         code, out, _, written = self.run_main(ours, other, absent)
         self.assertEqual(code, 0)
         self.assertIn("(0.5)", out)
-        self.assertIn("skipped: NIXL: no wheel", out)
+        self.assertIn("skipped: NIXL <0>: no wheel", out)
         cells = {cell["contestant"]: cell["rounds"]["us"] for cell in written["sections"][0]["cells"]}
         self.assertEqual(cells, {"HIXL": [1] * 5, "UCX": [2, 2, 2, 2, 3]})
         self.assertEqual(next(goal for goal in written["goals"] if goal["state"] == goals.MET)["ratio"], 0.5)
+        # The page stands alone, and what programs say of themselves is text in it.
+        for part in ("<svg", "UCX", "2 µs", "NIXL &lt;0&gt;", "window-small: 8 B"):
+            self.assertIn(part, self.page)
+        for part in ("<script", "src=", "http", "@import", "url(", "NIXL <0>"):
+            self.assertNotIn(part, self.page)
 
     def test_check_fails_when_a_goal_is_missed(self):
         ours, _ = made("HIXL", OURS, [3])
