@@ -105,3 +105,10 @@ def unknown_names(sections):
         if (goal.question, goal.unit) not in (section.cells if section else ()) or names.get(goal.ours) != OURS or \
                 (goal.against != BEST_PEER and goal.against not in names):
             yield goal
+
+
+def rows():
+    """The table of docs/performance.md."""
+    for goal in GOALS:
+        yield f"| {goal.section}: {sums.question_name(goal.question)} | {goal.ours} | {goal.against} | {goal.sense} " \
+              f"{goal.bound:.3g} |"

@@ -14,6 +14,7 @@ LABEL, BAR, ROW = 190, 420, 20  # pixels
 STYLE = """body{font:14px/1.45 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
 h2{margin-top:2.2rem;font-size:1.1rem}h3{font-size:.95rem;margin:1rem 0 .2rem}table{border-collapse:collapse;width:100%}
 td,th{padding:.15rem .6rem;text-align:right;border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}
+pre{overflow-x:auto;font-size:11px}
 svg{display:block;max-width:100%}svg text{font:12px system-ui,sans-serif}dt{font-weight:600}dd{margin:0 0 .4rem 1rem}
 .key span{display:inline-block;width:.8rem;height:.8rem;margin:0 .3rem 0 1rem}"""
 

@@ -238,6 +238,14 @@ class Goals(unittest.TestCase):
         goal = goals.Goal("window-small", QUESTION, "us", goals.BEST_PEER, goals.AT_MOST, 1)
         self.assertEqual(goals.judge(goal, {}, {}).state, goals.ABSENT)
 
+    def test_the_page_has_the_goals_that_are_judged(self):
+        with open(os.path.join(BENCH, "..", "docs", "performance.md"), encoding="utf-8") as file:
+            page = file.read()
+        table_of = page.partition("| work | ours | against | goal |\n|---|---|---|---|\n")[2].partition("\n\n")[0]
+        self.assertEqual(table_of.split("\n"), list(goals.rows()))
+        for what, command in goals.ELSEWHERE:
+            self.assertIn(f"| {what} | `{command}` |", page)
+
     def test_every_goal_names_a_question_and_contestants_that_there_are(self):
         self.assertEqual(list(goals.unknown_names(field.sections())), [])
         for each in field.sections():
