@@ -67,6 +67,24 @@ TEST_CASE("hccs: short posts are done at once, whatever the target does") {
   CHECK(std::equal(source.begin(), source.end(), region.data));
 }
 
+TEST_CASE("hccs: a post of many small blocks is done at once, in short stays, and within the turn's bound") {
+  World world(64);
+  const auto region = world.shared(1U << 20U);
+  std::vector<std::byte> source = pattern(wire::k_segments_max * 4096, 5), back(source.size());
+  std::vector<Segment> out, in;
+  for (std::uint32_t at = 0; at < source.size(); at += 4096) {
+    out.push_back({source.data() + at, std::uint64_t{at} * 2, 4096});
+    in.push_back({back.data() + at, std::uint64_t{at} * 2, 4096});
+  }
+  CHECK(world.a.link->post(data_post(Verb::write, region, out)) == Answer::done);
+  CHECK(world.a.link->post(data_post(Verb::read, region, in)) == Answer::done);
+  CHECK(back == source);
+  // 128 KiB each: the eight that a turn may copy, of which two are gone.
+  int done = 2;
+  while (done < 100 && world.a.link->post(data_post(Verb::write, region, out)) == Answer::done) ++done;
+  CHECK(done == 8);
+}
+
 TEST_CASE("hccs: many segments, short and long") {
   World world;
   const auto region = world.shared(4U << 20U);
@@ -214,6 +232,8 @@ TEST_CASE("hccs: a closed region refuses short posts, long posts and signals") {
     const Segment segment{source.data(), 0, bytes};
     CHECK(world.run(data_post(Verb::write, region, {&segment, 1})) == ErrorCode::stale);
   }
+  const std::vector<Segment> blocks(wire::k_segments_max, Segment{source.data(), 0, 4096});
+  CHECK(world.run(data_post(Verb::write, region, blocks)) == ErrorCode::stale);
   const Segment word{nullptr, 0, 8};
   CHECK(world.run(data_post(Verb::signal_set, region, {&word, 1})) == ErrorCode::stale);
   CHECK(std::all_of(region.data, region.data + region.size, [](std::byte byte) { return byte == std::byte{0}; }));
