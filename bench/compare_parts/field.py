@@ -31,6 +31,10 @@ def sections():
     near = tuple([window, *peers.window_peers(), *programs.copies()])
     far = tuple([tcp, *peers.tcp_peers(), *programs.sockets()])
     return [
+        Section("post", "What posting a put costs its caller, one at a time and each of a burst of 64",
+                _of("us", "post:8:1", "post:8:64"), ("post:8:1",), tuple(programs.posting())),
+        Section("barrier", "A barrier of ranks on one host, a process each", _of("us", "barrier:12"), ("barrier:12",),
+                (programs.barrier(), peers.barrier())),
         Section("window-small", "Shared memory, one put at a time, until it is there",
                 _of("us", "put:8", "put:128", "put:4096"), ("put:8",), near),
         Section("window-middle", "Shared memory, one put at a time",

@@ -86,6 +86,22 @@ def gathering():
                       "all ranks have what each had; each byte compared by all", _mpi_version)
 
 
+def barrier():
+    def missing(tools):
+        if not shutil.which("mpirun") or os.access(tools.program("bench/mpi_barrier"), os.X_OK):
+            return _no_mpi(tools)
+        return f"mpi_barrier is not built: apt-get install libopenmpi-dev; meson setup --reconfigure {tools.build}"
+
+    def ask(tools, questions):
+        rows = {}
+        for question in questions:
+            argv = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", question.split(":")[1],
+                    tools.program("bench/mpi_barrier"), str(tools.rounds)]
+            rows[question] = read.barrier_us(child.run(argv, tools.patience_s, MPI_AS_ROOT))
+        return rows
+    return Contestant("MPI", PEER, ask, missing, "as it chooses itself", "MPI_Barrier", _mpi_version)
+
+
 def mpi(name, options):
     return Contestant(name, PEER, lambda tools, questions: _mpi_rows(tools, 2, options, questions, name), _no_mpi,
                       " ".join(options) or "as it chooses itself",

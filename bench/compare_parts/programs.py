@@ -7,6 +7,7 @@ from dataclasses import replace
 from . import child, read
 from .contestant import LIMIT, OTHER, OURS, Contestant
 
+BENCH_ROUNDS_MIN = 100  # hixl_bench takes no fewer
 NAIVE_ROUNDS = 50  # 44 ms each, where Nagle's algorithm meets a delayed acknowledgement
 COMPARED = "each byte compared by the target"
 
@@ -45,6 +46,37 @@ def rival(name, kind, arguments, meaning, rounds_max=1 << 30):
                 *arguments]
         return read.json_rows(child.run(argv + questions, tools.patience_s), questions, name)
     return Contestant(name, kind, ask, built("bench/hixl_rivals"), " ".join(arguments), meaning)
+
+
+def _bench(tools, name, *arguments):
+    """The row of one bench of hixl_bench."""
+    rounds = str(max(tools.rounds, BENCH_ROUNDS_MIN))
+    text = child.run([tools.program("bench/hixl_bench"), name, "--rounds", rounds, *arguments], tools.patience_s)
+    return read.bench_row(text, name)
+
+
+def posting():
+    """What put() costs its caller while the loop is awake, and the bare way of a cache line to another thread and back,
+    which the same program measures before."""
+    def ask(one, burst):
+        def of(tools, questions):
+            row = _bench(tools, "put_async")
+            answers = {"post:8:1": {"us": row[one]}, "post:8:64": {"us": row[burst]}}
+            return {question: answers[question] for question in questions}
+        return of
+    line = "cache_line_round_trip_us"
+    return [Contestant("HIXL", OURS, ask("p50_us", "burst_p50_us"), built("bench/hixl_bench"), "HIXL_LINKS=hccs",
+                       "put() has returned, the put is under way; each byte compared at the end", commit),
+            Contestant("a cache line there and back", LIMIT, ask(line, line), built("bench/hixl_bench"), "",
+                       "between two spinning threads")]
+
+
+def barrier():
+    def ask(tools, questions):
+        return {question: {"us": _bench(tools, "barrier", "--ranks", question.split(":")[1])["p50_us"]}
+                for question in questions}
+    return Contestant("HIXL", OURS, ask, built("bench/hixl_bench"), "HIXL_LINKS=hccs",
+                      "all ranks, a process each, have entered", commit)
 
 
 def copies():

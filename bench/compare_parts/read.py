@@ -37,6 +37,26 @@ def json_rows(text, questions, who):
     return rows
 
 
+def bench_row(text, name):
+    """The row of hixl_bench, whose figures have names of their own."""
+    for line in text.splitlines():
+        row = json.loads(line) if line.startswith("{") and line.endswith("}") else {}
+        if row.get("bench") == name:
+            if row.get("verified") is False:
+                raise WrongBytes(f"hixl_bench: {name}")
+            return {key: figure(value, f"hixl_bench: {key}") for key, value in row.items()
+                    if key.endswith("_us") or key == "allocations"}
+    raise Failed(f"hixl_bench gave no answer to {name}")
+
+
+def barrier_us(text):
+    """mpi_barrier: the median, in µs, alone on the last line."""
+    try:
+        return {"us": figure(float(text.split()[-1]), "mpi_barrier: the median")}
+    except (IndexError, ValueError) as error:
+        raise Failed(f"mpi_barrier printed {text.strip()[-80:]!r}") from error
+
+
 def _ucx_cells(text):
     """ucx_perftest -f -v: a line of names, a line of figures."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

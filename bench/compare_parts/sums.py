@@ -62,4 +62,5 @@ def question_name(question):
     size = size_name(int(numbers[0])) if numbers else ""
     count = numbers[1] if len(numbers) > 1 else ""
     return {"put": size, "flight": f"{size}, {count} in flight", "batch": f"{count} × {size}",
-            "streams": f"{count} streams of {size}", "gather": f"gather {size}"}.get(what, question)
+            "streams": f"{count} streams of {size}", "gather": f"gather {size}", "post": f"{size}, one of {count}",
+            "barrier": f"{''.join(numbers[:1])} ranks"}.get(what, question)

@@ -10,8 +10,10 @@ import sys
 import tempfile
 
 QUICK_S = 150  # the whole run, with every contestant installed and a machine that does something else too
-SECTIONS = ("window-small", "window-middle", "window-batch", "tcp-small", "tcp-large", "tcp-batch", "tcp-streams")
-LIMITS = {"window": "memcpy, one thread", "tcp": "raw socket"}
+SECTIONS = ("post", "barrier", "window-small", "window-middle", "window-batch", "tcp-small", "tcp-large", "tcp-batch",
+            "tcp-streams")
+BESIDE = {"post": "a cache line there and back", "barrier": "HIXL", "window": "memcpy, one thread", "tcp": "raw socket",
+          "tcp-streams": "two-sided, naive"}
 
 
 def main(compare, build):
@@ -27,7 +29,7 @@ def main(compare, build):
     sections = {section["key"]: section for section in written["sections"]}
     faults = [] if tuple(sections) == SECTIONS else [f"sections {tuple(sections)}"]
     for key, section in sections.items():
-        wanted = {"HIXL", "two-sided, naive" if key == "tcp-streams" else LIMITS[key.partition("-")[0]]}
+        wanted = {"HIXL", BESIDE.get(key) or BESIDE[key.partition("-")[0]]}
         faults += [f"{key}: nothing of {name}" for name in
                    wanted - {cell["contestant"] for cell in section["cells"]}]
     faults += [f"failed: {name}: {why}" for name, why in written["failed"].items()]
