@@ -206,6 +206,9 @@ double status_bytes(pid_t process, const std::string& name) {
 
 }  // namespace
 
+MemoryUse::MemoryUse()
+    : private_bytes(status_bytes(getpid(), "RssAnon")), shared_bytes(status_bytes(getpid(), "RssShmem")) {}
+
 PeakMemory::PeakMemory(pid_t process) : process_(process), before_bytes_(status_bytes(process, "RssAnon")) {
   std::ofstream("/proc/" + std::to_string(process) + "/clear_refs") << "5";
 }

@@ -60,6 +60,12 @@ class PeakMemory {
   double before_bytes_;
 };
 
+/// Memory of this process when it was made: its own, and pages that it shares with others and has touched.
+struct MemoryUse {
+  MemoryUse();
+  double private_bytes, shared_bytes;
+};
+
 /// Calls of operator new in this process so far.
 [[nodiscard]] std::uint64_t allocations();
 

@@ -56,6 +56,8 @@ GOALS = [
 # Goals that other programs measure, and how.
 ELSEWHERE = [
     ("allocations of a post; an idle loop", "build/bench/hixl_bench all"),
+    ("an idle loop with 11 peers", "build/bench/hixl_crowd_bench --peers 11 --seconds 10"),
+    ("memory of a peer at rest", "build/bench/hixl_crowd_bench --peers 1000"),
     ("two capped links against their sum; gaps when a link breaks", "build/bench/failover_bench all"),
     ("checks of a frame against the frame", "build/tests/micro/fence_cost"),
     ("roce against perftest", "tools/test rdma"),
