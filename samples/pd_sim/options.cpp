@@ -70,7 +70,7 @@ Parsed parse_options(int argc, char** argv) {
   app.add_option("--trace", options.trace, "requests in the Mooncake JSONL format; none: made up from the seed");
   app.add_option("--requests", options.requests, "at most so many requests");
   app.add_option("--seed", options.seed, "seed of made-up requests")->capture_default_str();
-  app.add_option("--policy", options.policy, "round_robin, least_loaded, most_loaded")
+  app.add_option("--policy", options.policy, "round_robin, least_loaded, two_choices, most_loaded")
       ->capture_default_str()
       ->check([](const std::string& name) { return make_policy(name) ? std::string() : "no such policy: " + name; });
   app.add_option("--prefill-speed", options.prefill_tokens_per_s, "tokens a second of one Prefill")

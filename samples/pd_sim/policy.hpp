@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <span>
 #include <string_view>
 
@@ -48,12 +49,27 @@ class MostLoaded final : public Policy {
   }
 };
 
-inline constexpr std::string_view k_policies[] = {"round_robin", "least_loaded", "most_loaded"};
+/// The lesser of two that are drawn: needs no look at all of them, and loads that are a little old mislead it less.
+class TwoChoices final : public Policy {
+ public:
+  std::uint32_t choose(std::span<const DecodeLoad> living) override {
+    std::uniform_int_distribution<std::size_t> any(0, living.size() - 1);
+    const DecodeLoad& one = living[any(random_)];
+    const DecodeLoad& other = living[any(random_)];
+    return LeastLoaded::less(other, one) ? other.decode : one.decode;
+  }
+
+ private:
+  std::mt19937_64 random_{1};
+};
+
+inline constexpr std::string_view k_policies[] = {"round_robin", "least_loaded", "two_choices", "most_loaded"};
 
 /// Null for a name that is none of k_policies.
 [[nodiscard]] inline std::unique_ptr<Policy> make_policy(std::string_view name) {
   if (name == "round_robin") return std::make_unique<RoundRobin>();
   if (name == "least_loaded") return std::make_unique<LeastLoaded>();
+  if (name == "two_choices") return std::make_unique<TwoChoices>();
   if (name == "most_loaded") return std::make_unique<MostLoaded>();
   return nullptr;
 }

@@ -99,6 +99,12 @@ TEST_CASE("policies choose among the living") {
   const std::vector<DecodeLoad> living{{0, 5}, {2, 1}, {3, 9}};
   CHECK(make_policy("least_loaded")->choose(living) == 2);
   CHECK(make_policy("most_loaded")->choose(living) == 3);
+  // The lesser of two that may be the same: the most loaded of three in one of nine.
+  std::uint32_t most = 0;
+  const auto two = make_policy("two_choices");
+  for (int i = 0; i < 900; ++i) most += two->choose(living) == 3 ? 1 : 0;
+  CHECK(most > 50);
+  CHECK(most < 150);
   const auto turns = make_policy("round_robin");
   CHECK(turns->choose(living) == 0);
   CHECK(turns->choose(living) == 2);
