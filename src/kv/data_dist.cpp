@@ -93,6 +93,10 @@ void DataDist::rewind(std::uint64_t sequence, std::uint32_t tokens) {
 Result<Lease> DataDist::grant(const CacheId& cache, const LeaseOptions& options) {
   return state_->inside([&] {
     auto lease = state_->grant(cache, options);
+    if (!lease && lease.error().code == ErrorCode::limit_reached) {
+      state_->look_at_leases();  // some may have ended, and the keeper has not seen it yet
+      lease = state_->grant(cache, options);
+    }
     state_->wake_keeper();
     return lease;
   });

@@ -243,6 +243,19 @@ TEST_CASE("leases whose layers are remembered take no room from others") {
   CHECK(code_of(couple.world[0].grant(couple.from, exported(ends))) == ErrorCode::limit_reached);
 }
 
+TEST_CASE("leases that have ended take no room from the next one, also when the keeper has not looked yet") {
+  DataDistOptions few;
+  few.arrivals_max = 2;
+  few.leases_max = 2;
+  Couple couple({}, paged(), few);
+  for (int i = 0; i < 200; ++i) {
+    const auto lease = couple.world[1].grant(
+        couple.to, {.holder = 0, .access = Access::push, .blocks = k_there, .layer_arrivals = true, .on_end = {}});
+    require_ok(lease);
+    require_ok(couple.world[1].end_lease(lease->id));
+  }
+}
+
 TEST_CASE("leases: whose, of what, how many, and what is asked of one that is none") {
   Ends ends;
   DataDistOptions few;
