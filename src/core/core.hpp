@@ -93,6 +93,7 @@ class Core final : private peer::PeerListener,
   }
   [[nodiscard]] Result<void> transfer_sync(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                            std::uint64_t size, Timeout timeout, LinkSet links = {});
+  [[nodiscard]] Result<void> batch_sync(std::span<const BatchEntry> entries, Timeout timeout);
   struct AtomicCall {
     links::Verb verb = links::Verb::atomic_add;
     std::uint64_t value = 0;
@@ -232,6 +233,7 @@ class Core final : private peer::PeerListener,
   [[nodiscard]] std::optional<Result<std::uint64_t>> try_atomic_lane(const RemoteAddress& word,
                                                                      const AtomicCall& atomic);
   [[nodiscard]] bool lane_open(Rank rank) const noexcept;
+  [[nodiscard]] bool lane_takes(std::span<const BatchEntry> entries);
   [[nodiscard]] Result<void> copy_along(TransferVerb verb, const void* local, const RemoteAddress& remote,
                                         std::uint64_t size, Timeout timeout, LinkSet links);
   [[nodiscard]] bool uses(LinkKind kind) const noexcept;

@@ -18,6 +18,9 @@ constexpr std::uint64_t k_lane_bytes_max = 64U << 10U;
 constexpr std::uint64_t k_shared_bytes_min = 64U << 20U;
 [[nodiscard]] constexpr std::uint64_t callers_share(std::uint64_t size) noexcept { return size - size / 8 * 3; }
 
+/// A batch of more goes the ordinary way, in which a copy engine takes part and deadlines are looked at.
+constexpr std::uint64_t k_lane_batch_bytes_max = 1U << 20U;
+
 RemoteAddress advanced(RemoteAddress address, std::uint64_t bytes) noexcept {
   address.address += bytes;
   return address;
@@ -48,6 +51,48 @@ Result<void> Core::transfer_sync(TransferVerb verb, const void* local, const Rem
 bool Core::lane_open(Rank rank) const noexcept {
   const memory::PeerMemory* peer = rank == options_.rank ? nullptr : directory_->memory(rank);
   return peer != nullptr && peer->gate.is_open();
+}
+
+/// A batch that the caller would only wait for: entry by entry, in their order, when every one of them may go so.
+Result<void> Core::batch_sync(std::span<const BatchEntry> entries, Timeout timeout) {
+  if (const auto admitted = admit(); !admitted) return admitted;
+  std::size_t done = 0;
+  if (timeout != Timeout{} && (timeout > Timeout{} || timeout == k_default_timeout) && lane_takes(entries)) {
+    for (; done < entries.size(); ++done) {
+      const BatchEntry& entry = entries[done];
+      if (entry.size == 0) continue;
+      const auto step = try_lane(entry.verb, entry.local, entry.remote, entry.size);
+      if (!step) break;
+      if (*step) continue;
+      Error why = step->error();
+      why.detail.entry = static_cast<std::uint32_t>(done);
+      return fail(why);
+    }
+    if (done == entries.size()) return {};
+  }
+  auto result = post_and_wait(
+      timeout, [&](Timeout left) { return post_batch(entries.subspan(done), nullptr, {.timeout = left}); });
+  if (!result && result.error().detail.entry != k_no_entry) {
+    result.error().detail.entry += static_cast<std::uint32_t>(done);
+  }
+  return result;
+}
+
+/// Whether all of it is right and can be made by the caller; else the ordinary way does it, or says what is wrong.
+bool Core::lane_takes(std::span<const BatchEntry> entries) {
+  if (entries.empty() || entries.size() > k_batch_entries_max || on_loop_thread()) return false;
+  const Rank rank = entries.front().remote.rank;
+  const memory::PeerMemory* peer = rank == options_.rank ? nullptr : directory_->memory(rank);
+  if (peer == nullptr || !peer->gate.is_open()) return false;
+  std::uint64_t left = k_lane_batch_bytes_max;
+  for (const BatchEntry& entry : entries) {
+    if (entry.remote.rank != rank || entry.size > std::min(left, k_lane_bytes_max)) return false;
+    left -= entry.size;
+    const auto view = peer->remotes.resolve(entry.remote, entry.size, remote_need(entry.verb));
+    if (!view || view->mapped == nullptr) return false;
+    if (!pin_local(entry.local, entry.size, local_need(entry.verb))) return false;
+  }
+  return true;
 }
 
 /// A long sync transfer: the caller would only wait, so it copies one part in short stays while a copy engine copies

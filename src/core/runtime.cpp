@@ -187,8 +187,7 @@ Result<Request> Runtime::get_strided(const Strided& strided, const OpOptions& op
 }
 
 Result<void> Runtime::batch_sync(std::span<const BatchEntry> entries, Timeout timeout) {
-  return state_->core->post_and_wait(
-      timeout, [&](Timeout left) { return state_->core->post_batch(entries, nullptr, {.timeout = left}); });
+  return state_->core->batch_sync(entries, timeout);
 }
 
 Result<Request> Runtime::put_with_signal(const void* local, const RemoteAddress& remote, std::uint64_t size,

@@ -78,7 +78,8 @@ TEST_CASE("F100: batches that overlap end as their entries one after another") {
         verb == TransferVerb::put ? std::memcpy(theirs, mine, size) : std::memcpy(mine, theirs, size);
         entries.push_back({verb, pair.local.data + base + from, pair.remote.at(base + to), size});
       }
-      require_ok(pair.world[0].batch_sync(entries));
+      // Over a window the one is made by the caller, the other by the loop.
+      require_ok(round % 2 == 0 ? pair.world[0].batch_sync(entries) : end_of(pair.world[0].batch(entries)));
       if (round % 64 != 0 && round + 1 < count) continue;
       static_cast<void>(pair.world[1].counters());
       REQUIRE(std::memcmp(pair.local.data, here.data(), here.size()) == 0);
@@ -100,12 +101,58 @@ TEST_CASE("F100: neighbours are joined and counted; the same bytes twice travel 
     }
     entries.push_back(entries.front());
     const Counters before = pair.world[0].counters();
-    require_ok(pair.world[0].batch_sync(entries));
+    require_ok(end_of(pair.world[0].batch(entries)));
     const Counters after = pair.world[0].counters();
     CHECK(after.coalesced - before.coalesced == 127);
     CHECK(moved_bytes(after) - moved_bytes(before) == 128 * 4096);
     CHECK(holds_pattern(pair.target.data, 128 * 4096, 1));
   }
+}
+
+TEST_CASE("batch_sync over a window is made by its caller, and looked at as a whole before the first byte") {
+  Pair pair({LinkKind::hccs});
+  Runtime& runtime = pair.world[0];
+  constexpr std::size_t k_half = k_size / 2, k_bytes = 4096;
+  std::vector<BatchEntry> entries;
+  for (std::size_t i = 0; i < 50; ++i) {
+    const std::size_t at = i * 2 * k_bytes;
+    entries.push_back({TransferVerb::put, pair.local.data + at, pair.remote.at(at), k_bytes});
+    entries.push_back({TransferVerb::get, pair.local.data + k_half + at, pair.remote.at(k_half + at), k_bytes});
+    entries.push_back({TransferVerb::put, pair.local.data + at, pair.remote.at(at), 0});
+  }
+  const auto by_caller = [&](auto&& call) {
+    const std::uint64_t before = runtime.counters().lane_operations;
+    call();
+    return runtime.counters().lane_operations - before;
+  };
+  CHECK(by_caller([&] { require_ok(runtime.batch_sync(entries)); }) == 100);
+  for (std::size_t i = 0; i < 50; ++i) {
+    const std::size_t at = i * 2 * k_bytes;
+    CHECK(std::memcmp(pair.local.data + at, pair.target.data + at, k_bytes) == 0);
+    CHECK(std::memcmp(pair.local.data + k_half + at, pair.target.data + k_half + at, k_bytes) == 0);
+    CHECK(std::memcmp(pair.local.data + at + k_bytes, pair.target.data + at + k_bytes, k_bytes) != 0);
+  }
+  fill_pattern(pair.target.data, k_size, 3);
+  const auto wrong = [&](std::size_t index, BatchEntry entry, ErrorCode code) {
+    std::vector<BatchEntry> bad = entries;
+    bad[index] = entry;
+    Result<void> ended;
+    CHECK(by_caller([&] { ended = runtime.batch_sync(bad); }) == 0);
+    CHECK(code_of(ended) == code);
+    CHECK(ended.error().detail.entry == index);
+    CHECK(holds_pattern(pair.target.data, k_size, 3));
+  };
+  std::byte nobodys[16];
+  wrong(149, {TransferVerb::put, pair.local.data, pair.remote.at(k_size - 8), 16}, ErrorCode::out_of_range);
+  wrong(77, {TransferVerb::get, nobodys, pair.remote.at(0), 16}, ErrorCode::not_registered);
+  // A copy engine takes part in what is more than 1 MiB in all, or 64 KiB at once.
+  for (std::size_t i = 0; i < 200; ++i) entries.push_back(entries[i]);
+  CHECK(by_caller([&] { require_ok(runtime.batch_sync(entries)); }) == 234);
+  for (std::size_t i = 0; i < 200; ++i) entries.push_back(entries[i]);
+  CHECK(by_caller([&] { require_ok(runtime.batch_sync(entries)); }) == 0);
+  entries.resize(1);
+  entries.push_back({TransferVerb::put, pair.local.data, pair.remote.at(0), (64U << 10U) + 1});
+  CHECK(by_caller([&] { require_ok(runtime.batch_sync(entries)); }) == 0);
 }
 
 TEST_CASE("F51: strided transfers against loops over their blocks") {
