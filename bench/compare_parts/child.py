@@ -3,6 +3,7 @@
 with what they print kept in files, so that nobody waits for a full pipe."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -21,6 +22,15 @@ class Failed(Exception):
 
 class WrongBytes(Exception):
     """Other bytes arrived than were sent. No figure of this run may be believed."""
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def _die_with_us():
+    """In the child, before its program: the kernel ends it when this process is gone, however that was."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(process):
@@ -43,7 +53,8 @@ def run(argv, patience_s, env=None, cwd=None):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, cwd=cwd,
-                                       env=dict(os.environ, **(env or {})), start_new_session=True)
+                                       env=dict(os.environ, **(env or {})), start_new_session=True,
+                                       preexec_fn=_die_with_us)
         except OSError as error:
             raise Failed(f"{name} cannot be started: {error.strerror}") from error
         try:
@@ -89,7 +100,8 @@ def server(argv, ready, patience_s, env=None):
     with tempfile.TemporaryFile() as words:
         try:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=words, stderr=words,
-                                       env=dict(os.environ, **(env or {})), start_new_session=True)
+                                       env=dict(os.environ, **(env or {})), start_new_session=True,
+                                       preexec_fn=_die_with_us)
         except OSError as error:
             raise Failed(f"{name} cannot be started: {error.strerror}") from error
         try:

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 
@@ -67,10 +68,17 @@ def _say(text):
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def _say_section(section):
+    """In a log a run of many minutes shows where it is."""
+    if not sys.stderr.isatty():
+        print(f"bench/compare: {section.key}", file=sys.stderr, flush=True)
+
+
 def measure(sections, tools, count, say=_say, quick=False):
     """The report of all sections. WrongBytes when anybody found other bytes than were sent."""
     whole = report.Report(report.machine(tools), count)
     for section in sections:
+        _say_section(section)
         outcome = rounds.run(section, list(section.contestants), tools, count,
                              lambda text, key=section.key: say(f"{key}: {text}"), 0 if quick else rounds.REPEATS)
         whole.add(outcome, tools)
@@ -78,7 +86,13 @@ def measure(sections, tools, count, say=_say, quick=False):
     return whole
 
 
+def _stop(number, _):
+    """As an exception, so that every program that runs is ended, and files are removed."""
+    sys.exit(128 + number)
+
+
 def main(argv):
+    signal.signal(signal.SIGTERM, _stop)
     arguments, wanted = _arguments(argv)
     sections = [section for section in field.sections() if section.key in wanted]
     if arguments.articles:

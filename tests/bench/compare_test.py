@@ -7,6 +7,8 @@ import io
 import json
 import os
 import select
+import signal
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -65,6 +67,24 @@ class Children(unittest.TestCase):
             self.assertTrue(select.select([reader], [], [], 20)[0], "somebody still holds the pipe")
             self.assertEqual(os.read(reader, 16), b"")
             os.close(reader)
+
+    def test_nobody_outlives_a_run_that_is_ended(self):
+        begin = f"import sys; sys.path.insert(0, {BENCH!r}); sys.dont_write_bytecode = True; " \
+            "from compare_parts import child, main; import signal; signal.signal(signal.SIGTERM, main._stop); "
+        for number in signal.SIGTERM, signal.SIGKILL:
+            with tempfile.TemporaryDirectory() as folder:
+                alive = os.path.join(folder, "alive")
+                os.mkfifo(alive)
+                reader = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+                hangs = f"import signal; held = open({alive!r}, 'wb', 0); held.write(b'x'); signal.pause()"
+                run = subprocess.Popen(python(begin + f"child.run([sys.executable, '-c', {hangs!r}], 60)"))
+                self.assertTrue(select.select([reader], [], [], 20)[0], "it does not begin")
+                self.assertEqual(os.read(reader, 16), b"x")
+                run.send_signal(number)
+                run.wait(20)
+                self.assertTrue(select.select([reader], [], [], 20)[0], "the program lives on")
+                self.assertEqual(os.read(reader, 16), b"")
+                os.close(reader)
 
     def test_one_that_crashes_says_how_and_its_last_words(self):
         with self.assertRaisesRegex(child.Failed, "signal 6.*the reason"):
@@ -272,8 +292,8 @@ class Command(unittest.TestCase):
         ours, _ = made("HIXL", OURS, [1])
         other, _ = made("UCX", PEER, [2, 2, 2, 2, 3])
         absent, _ = made("NIXL <0>", PEER, [1], missing="no wheel")
-        code, out, _, written = self.run_main(ours, other, absent)
-        self.assertEqual(code, 0)
+        code, out, errors, written = self.run_main(ours, other, absent)
+        self.assertEqual((code, errors), (0, "bench/compare: window-small\n"))
         self.assertIn("(0.5)", out)
         self.assertIn("skipped: NIXL <0>: no wheel", out)
         cells = {cell["contestant"]: cell["rounds"]["us"] for cell in written["sections"][0]["cells"]}
