@@ -26,7 +26,6 @@ def _of(unit, *questions):
 def sections():
     window = programs.library("HIXL", "hccs")
     event = programs.library("HIXL, event", "tcp", {"HIXL_POLL": "event"})
-    busy = programs.library("HIXL, busy", "tcp", {"HIXL_POLL": "busy"})
     tcp = programs.library("HIXL", "tcp")
     near = tuple([window, *peers.window_peers(), *programs.copies()])
     far = tuple([tcp, *peers.tcp_peers(), *programs.sockets()])
@@ -45,7 +44,7 @@ def sections():
                 _of("us", "batch:4096:128"), ("batch:4096:128",), near),
         Section("tcp-small", "TCP over loopback, one put at a time, until it is there",
                 _of("us", "put:8", "put:128"), ("put:8",),
-                (busy, event, *far, *programs.framed(), *stores.all_stores(), stores.grpc())),
+                (programs.busy(), event, *far, *programs.framed(), *stores.all_stores(), stores.grpc())),
         Section("tcp-large", "TCP over loopback, large puts",
                 _of("gbps", f"put:{128 * KIB}", f"put:{MIB}", f"put:{16 * MIB}", f"flight:{MIB}:8",
                     f"flight:{16 * MIB}:8"),

@@ -8,6 +8,7 @@ from . import child, read
 from .contestant import LIMIT, OTHER, OURS, Contestant
 
 BENCH_ROUNDS_MIN = 100  # hixl_bench takes no fewer
+BUSY_ROUNDS = 500  # 8 ms each, a slice of the scheduler, where somebody else has a processor
 NAIVE_ROUNDS = 50  # 44 ms each, where Nagle's algorithm meets a delayed acknowledgement
 COMPARED = "each byte compared by the target"
 
@@ -29,14 +30,16 @@ def commit(tools):
         return "commit unknown"
 
 
-def library(name, links, environment=None):
+def library(name, links, environment=None, arguments=(), rounds_max=1 << 30):
     env = {"HIXL_LINKS": links, **(environment or {})}
 
     def ask(tools, questions):
-        argv = [tools.program("src/cli/hixl_run"), "-n", "2", tools.program("bench/hixl_pair_bench"), *tools.counts]
+        counts = replace(tools, rounds=min(tools.rounds, rounds_max)).counts
+        argv = [tools.program("src/cli/hixl_run"), "-n", "2", tools.program("bench/hixl_pair_bench"), *counts,
+                *arguments]
         return read.json_rows(child.run(argv + questions, tools.patience_s, env), questions, name)
     return Contestant(name, OURS, ask, built("src/cli/hixl_run", "bench/hixl_pair_bench"),
-                      " ".join(f"{key}={value}" for key, value in env.items()),
+                      " ".join([*(f"{key}={value}" for key, value in env.items()), *arguments]),
                       f"the bytes are visible at the target; {COMPARED}", commit)
 
 
@@ -77,6 +80,12 @@ def barrier():
                 for question in questions}
     return Contestant("HIXL", OURS, ask, built("bench/hixl_bench"), "HIXL_LINKS=hccs",
                       "all ranks, a process each, have entered", commit)
+
+
+def busy():
+    """Neither side ever sleeps. The caller turns its own runtime: beside a loop thread that spins there would be three
+    of them on two processors."""
+    return library("HIXL, busy", "tcp", {"HIXL_POLL": "busy"}, ["--polled"], BUSY_ROUNDS)
 
 
 def copies():
