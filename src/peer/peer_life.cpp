@@ -81,7 +81,10 @@ void PeerActor::release_life() {
   bury(incarnation_);
   if (!HIXL_PLANTED(atomic_window_outlives_life)) atomic_window_.reset();
   atomic_numbers_.reset();
-  for (const auto& link : links_) link->forget_opened_there();
+  for (const auto& link : links_) {
+    link->forget_opened_there();
+    link->last_error = {};  // says nothing of the next life
+  }
   if (endpoints_.incarnation == incarnation_) address_known_ = false;
   incarnation_ = 0;
   session_ = 0;

@@ -195,7 +195,10 @@ void PeerActor::on_reject(Dial& dial, const wire::Reject& reject) {
                                                        .stage = Stage::handshake,
                                                        .limit = static_cast<std::uint64_t>(reject.reason)});
   dial.address().name_in(connect_error_.detail);
-  if (reject.reason != wire::RejectReason::duplicate_dial) link->last_error = connect_error_;
+  // Two of the reasons say nothing against the link: it is dialled by the peer, or again with another number.
+  const bool dialled_anyway =
+      reject.reason == wire::RejectReason::duplicate_dial || reject.reason == wire::RejectReason::old_generation;
+  if (!dialled_anyway) link->last_error = connect_error_;
   log::debug("rank {} to {}: refuses our hello for link {}, reason {}", services_.rank, rank_, link->id(),
              static_cast<int>(reject.reason));
   end_dial(*link);
