@@ -160,7 +160,11 @@ void require_siege_is_harmless(std::size_t size, bool byte_by_byte) {
   }
   require_traffic_both_ways(home, besieged, 2);
   CHECK(descriptors_most <= descriptors + k_greetings + 4);  // one being accepted, the newcomer's, and its dials
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  MESSAGE("skipped: a sanitizer keeps what was given back, and more beside it");
+#else
   CHECK(memory_most <= memory + k_memory_bytes_max);
+#endif
   CHECK(eventually([&] { return open_descriptors(pid) <= descriptors + 1; }));
   CHECK(home->counters().failed == 0);
   CHECK(home->counters().link_failures == 0);
