@@ -3,6 +3,7 @@
 // UvPort.
 #include "runtime/uv_port.hpp"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -51,6 +52,16 @@ Result<T> guarded(const UvHandles& handles, Stage stage, Make make) {
 Error set_up_error(int uv_error) {
   const bool limit = uv_error == UV_EMFILE || uv_error == UV_ENFILE;
   return Error(limit ? ErrorCode::fd_limit : ErrorCode::os_error, {.stage = Stage::options, .os_error = -uv_error});
+}
+
+int hold_standard_descriptors() noexcept {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    const int opened = ::open("/dev/null", O_RDWR);
+    if (opened < 0) return -errno;
+    if (opened > STDERR_FILENO) ::close(opened);  // another thread was faster
+  }
+  return 0;
 }
 
 Result<std::unique_ptr<UvPort>> UvPort::open(uv_loop_t* loop) {

@@ -14,6 +14,9 @@ namespace hixl::runtime {
 
 /// What a negative answer of libuv means while a port or its driver is made.
 [[nodiscard]] Error set_up_error(int uv_error);
+/// Opens /dev/null in place of those of the descriptors 0, 1 and 2 that are closed: libuv ends the program when it
+/// closes one of them, and what is written to standard error must reach no socket. 0, or libuv's error.
+[[nodiscard]] int hold_standard_descriptors() noexcept;
 
 /// Owner: a driver. Loop-bound, but for wake(). Close: close(); streams, listeners and watches that outlive it are
 /// inert.

@@ -118,6 +118,7 @@ class ThreadDriver final : public Driver, private EventHook {
 };
 
 Result<void> ThreadDriver::open() {
+  if (const int error = hold_standard_descriptors(); error != 0) return fail(set_up_error(error));
   if (const int error = uv_loop_init(&uv_); error != 0) return fail(set_up_error(error));
   uv_open_ = true;
   auto port = UvPort::open(&uv_);
@@ -252,6 +253,7 @@ class HostedDriver final : public Driver, private EventHook, private PhaseTarget
 };
 
 Result<void> HostedDriver::open(uv_loop_t* host) {
+  if (const int error = hold_standard_descriptors(); error != 0) return fail(set_up_error(error));
   auto port = UvPort::open(host);
   if (!port) return fail(port.error());
   port_ = std::move(*port);

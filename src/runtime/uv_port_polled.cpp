@@ -59,6 +59,7 @@ class PolledDriver final : public Driver, private Crank {
 };
 
 Result<void> PolledDriver::open() {
+  if (const int error = hold_standard_descriptors(); error != 0) return fail(set_up_error(error));
   if (const int error = uv_loop_init(&uv_); error != 0) return fail(set_up_error(error));
   uv_open_ = true;
   auto port = UvPort::open(&uv_);
