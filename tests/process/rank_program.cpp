@@ -124,6 +124,15 @@ class DrivenRank {
     return value_of(runtime_->register_memory(memory, bytes));
   }
 
+  /// TSan knows nothing of the other process that was told of the bytes, and is told of the answer before it puts more:
+  /// this waits for the thread that wrote them, and that one for this.
+  bool holds(std::uint64_t offset, std::uint64_t bytes, std::uint64_t seed) {
+    static_cast<void>(runtime_->counters());
+    const bool same = holds_pattern(region_.data + offset, bytes, seed);
+    static_cast<void>(runtime_->counters());
+    return same;
+  }
+
   std::string obey(const std::string& verb, std::istringstream& words) {
     std::uint64_t number[5] = {};
     for (std::uint64_t& item : number) words >> item;
@@ -133,9 +142,7 @@ class DrivenRank {
       region_ = make_region(number[1]);
       return exchange(static_cast<Rank>(number[0]));
     }
-    // TSan knows nothing of the other process that was told of the bytes; this waits for the thread that wrote them.
-    if (verb == "check") static_cast<void>(runtime_->counters());
-    if (verb == "check") return holds_pattern(region_.data + number[0], number[1], number[2]) ? "ok" : "wrong";
+    if (verb == "check") return holds(number[0], number[1], number[2]) ? "ok" : "wrong";
     if (verb == "word") return std::to_string(*reinterpret_cast<volatile std::uint64_t*>(region_.data + number[0]));
     if (verb == "wait") return wait(number[0], number[1]);
     if (verb == "put") return put(static_cast<Rank>(number[0]), number[1], number[2], number[3]);
