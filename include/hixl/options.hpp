@@ -45,6 +45,9 @@ struct RuntimeOptions {
   /// This runtime hosts the store (one rank of a job, usually rank 0; nobody for a file). When it stops, the others go
   /// on among themselves, and nobody can join until somebody hosts it again.
   bool host_store = false;
+  /// Joins a world that others have begun, and never begins one: RENDEZVOUS_UNREACHABLE where nobody is. For who only
+  /// asks, and must not keep a job out of its own store. Not of a file.
+  bool guest = false;
   /// Ranks of two jobs, by this name, that come to one store do not meet: WRONG_JOB. Empty: not compared.
   std::string job;
   /// Addresses to listen on, separated by commas: one for each network that peers shall use, 16 at most. Each is a

@@ -172,6 +172,7 @@ constexpr Option k_options[] = {
     text<&O::job>("job"),
     text<&O::bind>("bind"),
     text<&O::advertise>("advertise"),
+    flag<&O::guest>("guest"),
     flag<&O::insecure>("insecure"),
     text<&O::diagnosis>("diagnosis"),
     {"links", [](PyObject* v, const char*, O& o) { return to_link_kinds(v, o.links); }, show_links},

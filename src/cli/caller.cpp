@@ -44,6 +44,7 @@ tl::expected<RuntimeOptions, Failure> options_for(const Dial& dial, const Reache
   options->world_size = Diagnosis::world_size();
   options->store = "tcp://" + reached.place(dial.port);
   options->host_store = false;
+  options->guest = true;  // what listens there may be the store of a job that has not begun
   options->job = Diagnosis::world_of(dial.job);
   // Nobody needs to call us: whoever answers does so on the connection that we make.
   options->bind = reached.v6 ? "::1" : "127.0.0.1";

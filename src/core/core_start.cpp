@@ -225,6 +225,7 @@ void Core::start_joining() {
   membership_->join({.world_size = options_.world_size,
                      .job = group::job_number(options_.job),
                      .start = parts_.start,
+                     .guest = static_cast<std::uint8_t>(options_.guest ? 1 : 0),
                      .endpoints = endpoints_},
                     loop_->port().now() + options_.connect_timeout);
 }

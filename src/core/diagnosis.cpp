@@ -101,9 +101,13 @@ Result<std::unique_ptr<Runtime>> RuntimeDoor::open(std::unique_ptr<core::Core> c
   if (options.diagnosis.empty()) return runtime;
   auto place = place_of(options);
   if (!place) return fail(place.error());
-  auto diagnosis = Diagnosis::open(
-      {.address = *place, .bind = {}, .advertise = {}, .job = {}, .insecure = options.insecure, .like = options},
-      runtime.get());
+  auto diagnosis = Diagnosis::open({.address = *place,
+                                    .bind = {},
+                                    .advertise = {},
+                                    .job = options.job,
+                                    .insecure = options.insecure,
+                                    .like = options},
+                                   runtime.get());
   if (!diagnosis) {
     log::error("option diagnosis=\"{}\": nobody can be answered at {}: {}", options.diagnosis, *place,
                diagnosis.error().message());

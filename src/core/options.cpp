@@ -64,6 +64,10 @@ Result<void> RuntimeOptions::validate() const {
   if (rank >= world_size) {
     return fail(ErrorCode::rank_out_of_range, {.rank = rank, .stage = Stage::options, .limit = world_size});
   }
+  if (guest && (host_store || store.starts_with("file:"))) {
+    log::error("a guest (options.guest) joins a store that somebody else hosts, and not a file");
+    return fail(ErrorCode::invalid_argument, {.rank = rank, .stage = Stage::options});
+  }
   if (store.empty() && (world_size > 1 || host_store)) {
     log::error("a world of {} ranks needs a rendezvous store: set options.store, HIXL_STORE or MASTER_ADDR",
                world_size);

@@ -250,6 +250,7 @@ void StoreServer::Impl::on_claim(Client& client, const wire::StoreClaim& claim) 
   client.state = Client::State::waiting;
   if (world_size != 0 && claim.world_size != world_size) return answer(client, ErrorCode::invalid_argument, world_size);
   if (job != 0 && claim.job != 0 && claim.job != job) return answer(client, ErrorCode::wrong_job, 0);
+  if (claim.guest != 0 && members.empty()) return answer(client, ErrorCode::rendezvous_unreachable, 0);
   if (claim.endpoints.rank >= claim.world_size) return answer(client, ErrorCode::rank_out_of_range, claim.world_size);
   settle(client);
 }
@@ -375,8 +376,6 @@ void StoreServer::Impl::run() {
     if (client->state == Client::State::member && !client->behind.empty()) client->bring_up_to_date();
   }
 }
-
-// ---- the public face ----
 
 Result<std::unique_ptr<StoreServer>> StoreServer::listen(runtime::Loop& loop, const runtime::Address& address) {
   std::unique_ptr<StoreServer> server(new StoreServer);

@@ -15,7 +15,7 @@ static bool valid(const Endpoints& m) noexcept {
 }
 static bool valid(const StoreClaim& m) noexcept {
   return m.world_size >= 1 && m.world_size <= k_world_size_max && m.endpoints.incarnation != 0 &&
-         m.start.born <= k_birth_max && valid(m.endpoints);
+         m.start.born <= k_birth_max && m.guest <= 1 && valid(m.endpoints);
 }
 static bool valid(const StoreClaimed& m) noexcept {
   const bool granted = m.code == static_cast<std::uint16_t>(ErrorCode::ok);
@@ -36,7 +36,7 @@ void fields(Code& code, typename Code::template Field<Endpoints>& m) {
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaim>& m) {
-  code(m.world_size, m.job, m.start.born, m.start.host, m.start.since_boot, m.endpoints);
+  code(m.world_size, m.job, m.start.born, m.start.host, m.start.since_boot, m.guest, m.endpoints);
 }
 template <class Code>
 void fields(Code& code, typename Code::template Field<StoreClaimed>& m) {

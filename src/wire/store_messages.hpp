@@ -45,11 +45,12 @@ struct StoreClaim {
   std::uint32_t world_size = 0;
   std::uint64_t job = 0;  ///< hash of the job's name; 0: not compared
   LifeStart start;
+  std::uint8_t guest = 0;  ///< 1: where nobody holds a rank it is refused, with rendezvous_unreachable
   Endpoints endpoints;
 };
 /// Store → client. code ok, rank_conflict (another live connection holds it, or a newer life had it), rank_out_of_range
-/// (limit: world size), invalid_argument (the others' world size: limit), wrong_job, or limit_reached (births have run
-/// out).
+/// (limit: world size), invalid_argument (the others' world size: limit), wrong_job, rendezvous_unreachable (a guest,
+/// where nobody is), or limit_reached (births have run out).
 struct StoreClaimed {
   std::uint16_t code = 0;
   std::uint64_t limit = 0;

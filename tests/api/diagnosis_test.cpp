@@ -31,6 +31,7 @@ RuntimeOptions caller_options(const std::string& address, Rank rank, const std::
   options.world_size = Diagnosis::world_size();
   options.store = "tcp://" + address;
   options.job = Diagnosis::world_of(job);
+  options.guest = true;
   return options;
 }
 
@@ -95,6 +96,17 @@ TEST_CASE("who may answer: addresses that cannot be had, and callers of another 
   CHECK(code_of(Diagnosis::open({.address = ""})) == ErrorCode::invalid_argument);
   CHECK(code_of(Runtime::create(caller_options(diagnosis->address(), 1, "another"))) == ErrorCode::wrong_job);
   require_ok(Runtime::create(caller_options(diagnosis->address(), k_diagnosis_callers)));
+}
+
+TEST_CASE("a call at the store of a job that has not begun keeps nobody out of it") {
+  auto store = Store::create("tcp://127.0.0.1:0");
+  require_ok(store);
+  const std::string url = (*store)->url();
+  RuntimeOptions options = caller_options(url.substr(std::string_view("tcp://").size()), 5);
+  CHECK(code_of(Runtime::create(options)) == ErrorCode::rendezvous_unreachable);
+  require_ok(Runtime::create(options_for(0, 2, url)));
+  options.store = "file:///nowhere/to/be/found";
+  CHECK(code_of(Runtime::create(options)) == ErrorCode::invalid_argument);
 }
 
 TEST_CASE("an answer is of the runtime that it is about, and the last one of a caller goes with its next question") {

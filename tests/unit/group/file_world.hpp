@@ -32,7 +32,7 @@ class Folder {
 };
 
 inline wire::StoreClaim claim_of(Rank rank, std::uint32_t world_size, Incarnation life, std::uint64_t job = 0) {
-  wire::StoreClaim claim{.world_size = world_size, .job = job, .start = {}, .endpoints = {}};
+  wire::StoreClaim claim{.world_size = world_size, .job = job, .start = {}, .guest = 0, .endpoints = {}};
   claim.endpoints.peer_id = {1, rank};
   claim.endpoints.incarnation = life;
   claim.endpoints.rank = rank;

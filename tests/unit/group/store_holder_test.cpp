@@ -131,6 +131,26 @@ TEST_CASE(
   CHECK(other.is_joined());
 }
 
+TEST_CASE("a guest begins no world: whoever comes next may have one of another size") {
+  VirtualWorld world(8);
+  StoreProcess store(world);
+  MemberProcess guest(world, 3, 65);
+  guest.guest = 1;
+  guest.join();
+  world.run_for(100ms);
+  CHECK(guest.code() == ErrorCode::rendezvous_unreachable);
+  CHECK(store.counters().members == 0);
+  MemberProcess host(world, 0, 2);
+  host.join();
+  world.run_for(100ms);
+  REQUIRE(host.is_joined());
+  MemberProcess late(world, 1, 2);
+  late.guest = 1;
+  late.join();
+  world.run_for(100ms);
+  CHECK(late.is_joined());
+}
+
 TEST_CASE("who asks while the holder leaves has the rank at once") {
   VirtualWorld world(5);
   StoreProcess store(world);

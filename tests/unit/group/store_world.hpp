@@ -71,7 +71,9 @@ struct MemberProcess final : Process, MembershipEvents, peer::AddressWatcher {
     size = world_size;
     deadline = in.now() + time;
   }
-  void join() { membership->join({.world_size = size, .job = 0, .start = start, .endpoints = mine}, deadline); }
+  void join() {
+    membership->join({.world_size = size, .job = 0, .start = start, .guest = guest, .endpoints = mine}, deadline);
+  }
   void watch(Rank other) { membership->watch(other, *this); }
 
   void on_joined(const Result<void>& result) override {
@@ -97,6 +99,7 @@ struct MemberProcess final : Process, MembershipEvents, peer::AddressWatcher {
   Rank rank;
   std::uint32_t size = 0;
   wire::LifeStart start;
+  std::uint8_t guest = 0;
   Instant deadline{};
   wire::Endpoints mine;
   std::optional<Result<void>> joined;

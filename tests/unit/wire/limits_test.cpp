@@ -282,6 +282,7 @@ TEST_CASE("store messages") {
   CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.start.born = 0; }));
   CHECK(accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = m.start.born = k_birth_max; }));
   CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.start.born = k_birth_max + 1; }));
+  CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.guest = 2; }));
   CHECK(!accepts<StoreClaim>([](StoreClaim& m) { m.endpoints.birth = k_birth_max + 1; }));
   CHECK(accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 1; }));
   CHECK(!accepts<StoreClaimed>([](StoreClaimed& m) { m.code = 0, m.birth = 0; }));

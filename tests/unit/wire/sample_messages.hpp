@@ -214,6 +214,7 @@ inline void fill(Random& r, StoreClaim& m) {
   m.world_size = from_1<std::uint32_t>(r, k_world_size_max);
   m.job = r.next();
   m.start = {.born = up_to<Birth>(r, k_birth_max), .host = r.next(), .since_boot = r.next()};
+  m.guest = up_to<std::uint8_t>(r, 1);
   fill(r, m.endpoints);
 }
 inline void fill(Random& r, StoreClaimed& m) {
@@ -291,7 +292,8 @@ bool same(const Message& a, const Message& b) {
 }
 inline bool same(const StoreClaim& a, const StoreClaim& b) {
   return a.world_size == b.world_size && a.job == b.job && a.start.born == b.start.born &&
-         a.start.host == b.start.host && a.start.since_boot == b.start.since_boot && same(a.endpoints, b.endpoints);
+         a.start.host == b.start.host && a.start.since_boot == b.start.since_boot && a.guest == b.guest &&
+         same(a.endpoints, b.endpoints);
 }
 inline bool same(const StoreMember& a, const StoreMember& b) {
   return a.present == b.present && same(a.endpoints, b.endpoints);
