@@ -126,11 +126,12 @@ class DrivenRank {
 
   /// TSan knows nothing of the other process that was told of the bytes, and is told of the answer before it puts more:
   /// this waits for the thread that wrote them, and that one for this.
-  bool holds(std::uint64_t offset, std::uint64_t bytes, std::uint64_t seed) {
+  template <class Look>
+  auto with_memory(Look&& look) {
     static_cast<void>(runtime_->counters());
-    const bool same = holds_pattern(region_.data + offset, bytes, seed);
+    auto seen = look();
     static_cast<void>(runtime_->counters());
-    return same;
+    return seen;
   }
 
   std::string obey(const std::string& verb, std::istringstream& words) {
@@ -142,7 +143,10 @@ class DrivenRank {
       region_ = make_region(number[1]);
       return exchange(static_cast<Rank>(number[0]));
     }
-    if (verb == "check") return holds(number[0], number[1], number[2]) ? "ok" : "wrong";
+    if (verb == "check") {
+      return with_memory([&] { return holds_pattern(region_.data + number[0], number[1], number[2]); }) ? "ok"
+                                                                                                        : "wrong";
+    }
     if (verb == "word") return std::to_string(*reinterpret_cast<volatile std::uint64_t*>(region_.data + number[0]));
     if (verb == "wait") return wait(number[0], number[1]);
     if (verb == "put") return put(static_cast<Rank>(number[0]), number[1], number[2], number[3]);
@@ -164,8 +168,10 @@ class DrivenRank {
       const Stream stream{
           .base = number[1], .bytes = number[2], .blocks = number[3], .patience = k_patience, .first = number[4]};
       const RemoteRegion& there = remote_[rank(0)];
-      return verb == "pour" ? send_stream(*runtime_, region_, there, stream)
-                            : receive_stream(*runtime_, region_, there, stream);
+      return with_memory([&] {
+        return verb == "pour" ? send_stream(*runtime_, region_, there, stream)
+                              : receive_stream(*runtime_, region_, there, stream);
+      });
     }
     if (verb == "links") return to_json(runtime_->links());
     if (verb == "lost") return std::to_string(runtime_->counters().peers_lost);
