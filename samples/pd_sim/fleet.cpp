@@ -176,7 +176,7 @@ class Fleet {
 
   const std::vector<pd::DecodeLoad>& known_loads() {
     if (shape_.stale_s <= 0) return loads_;
-    const auto period = static_cast<std::uint64_t>(now_ / shape_.stale_s);
+    const auto period = static_cast<std::uint64_t>(std::min(now_ / shape_.stale_s, 1e18));  // fits the type
     if (period != known_period_) known_ = loads_;
     known_period_ = period;
     return known_;

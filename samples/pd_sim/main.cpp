@@ -38,7 +38,10 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    std::fprintf(stderr, "hixl_pd_sim: standard output cannot be written\n");
+    return code == 0 ? 1 : code;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "hixl_pd_sim: %s\n", error.what());
     return 1;

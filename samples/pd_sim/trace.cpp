@@ -2,10 +2,11 @@
 #include "trace.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <random>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "model.hpp"
@@ -16,8 +17,48 @@ namespace {
 
 std::size_t blocks_of(std::uint32_t tokens) { return (std::size_t{tokens} + k_block_tokens - 1) / k_block_tokens; }
 
+constexpr double k_timestamp_ms_max = 1e13;               // in milliseconds of the epoch: the year 2286
+constexpr std::uint32_t k_output_tokens_max = 1'000'000;  // beyond every model's context
+
+/// What a field may be. A number that the type does not hold is refused, and not made to fit.
+struct Field {
+  std::string name;
+  double low = 0;
+  double high = 0;
+  bool whole = true;
+};
+const Field k_timestamp{"timestamp", 0, k_timestamp_ms_max, false};
+const Field k_input{"input_length", 1, double{k_request_blocks_max} * k_block_tokens};
+const Field k_output{"output_length", 1, k_output_tokens_max};
+
+struct BadField {
+  std::string what;
+};
+
+double read(const nlohmann::json& line, const Field& field) {
+  const auto found = line.find(field.name);
+  if (found == line.end()) throw BadField{"no " + field.name};
+  const bool number = field.whole ? found->is_number_integer() : found->is_number();
+  const double value = number ? found->get<double>() : 0;
+  if (!number || !(value >= field.low && value <= field.high)) {
+    throw BadField{fmt::format("{} is {:.40}, which is not a {}number from {:.0f} to {:.0f}", field.name, found->dump(),
+                               field.whole ? "whole " : "", field.low, field.high)};
+  }
+  return value;
+}
+
+std::vector<std::uint64_t> read_hash_ids(const nlohmann::json& line) {
+  const auto found = line.find("hash_ids");
+  if (found == line.end() || !found->is_array()) throw BadField{"hash_ids is no list"};
+  for (const auto& id : *found) {
+    if (!id.is_number_unsigned()) {
+      throw BadField{fmt::format("hash_ids has {:.40}, which is not a whole number from 0 to 2^64-1", id.dump())};
+    }
+  }
+  return found->get<std::vector<std::uint64_t>>();
+}
+
 std::string problem_of(const Request& request) {
-  if (request.input_tokens == 0 || request.output_tokens == 0) return "a length of 0";
   if (request.hash_ids.size() != blocks_of(request.input_tokens)) return "hash_ids that do not cover the input";
   if (request.hash_ids.size() > k_request_blocks_max) return "more blocks than a control message holds";
   return {};
@@ -27,6 +68,11 @@ std::string problem_of(const Request& request) {
 
 TraceFile load_trace(const std::string& path, std::size_t limit) {
   TraceFile result;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    result.problem = path + ": is a folder, and a trace is a file";
+    return result;
+  }
   std::ifstream file(path);
   if (!file) {
     result.problem = path + ": cannot be opened";
@@ -39,11 +85,14 @@ TraceFile load_trace(const std::string& path, std::size_t limit) {
     std::string problem;
     try {
       const auto json = nlohmann::json::parse(line);
-      request.arrival_s = json.at("timestamp").get<double>() / 1000.0;
-      request.input_tokens = json.at("input_length").get<std::uint32_t>();
-      request.output_tokens = json.at("output_length").get<std::uint32_t>();
-      request.hash_ids = json.at("hash_ids").get<std::vector<std::uint64_t>>();
+      if (!json.is_object()) throw BadField{"not a JSON object"};
+      request.arrival_s = read(json, k_timestamp) / 1000.0;
+      request.input_tokens = static_cast<std::uint32_t>(read(json, k_input));
+      request.output_tokens = static_cast<std::uint32_t>(read(json, k_output));
+      request.hash_ids = read_hash_ids(json);
       problem = problem_of(request);
+    } catch (const BadField& bad) {
+      problem = bad.what;
     } catch (const nlohmann::json::exception& error) {
       problem = error.what();
     }

@@ -56,6 +56,25 @@ class PdSim(unittest.TestCase):
         self.assertIn("speedup 20", run.stdout)
         self.assertIn("scale 256", run.stdout)
 
+    def test_refusals(self):
+        """A usage error is 2 and names what is wrong."""
+        for arguments, words in ((("--speedup", "nan"), '--speedup: "nan" is not a number from'),
+                                 (("--scale", "nan"), '--scale: "nan" is not'), (("--scale", "2x"), '--scale: "2x" is'),
+                                 (("--seconds", "inf"), "--seconds"), (("--requests", "-1"), "--requests"),
+                                 (("--decode", ""), "--decode"), (("--trace", ""), "--trace: the name is empty"),
+                                 (("--kill-decode", "0@nan"), "--kill-decode"), (("--cut-link=0-inf",), "--cut-link"),
+                                 (("--model", "best"), "llama3-70b"), (("--bogus",), "--bogus")):
+            with self.subTest(arguments=arguments):
+                _, run = self.run_sim(*arguments, code=2)
+                self.assertIn(words, run.stderr)
+
+    def test_a_table_that_cannot_be_written(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            run = subprocess.run([PROGRAM, "--requests", "2", "--model", "llama3-8b", "--scale", "256", "--speedup",
+                                  "100"], text=True, stdout=full, stderr=subprocess.PIPE, timeout=110, check=False)
+        self.assertEqual(run.returncode, 1, run.stderr)
+        self.assertIn("standard output cannot be written", run.stderr)
+
     def test_over_tcp_alone(self):
         report, _ = self.run_sim("--requests", "8", "--model", "deepseek-r1", "--scale", "64", "--speedup", "20",
                                  "--policy", "round_robin", links="tcp")
