@@ -7,6 +7,7 @@
 
 #include <hixl/offers.hpp>
 
+#include "checks.hpp"
 #include "reach.hpp"
 #include "settings.hpp"
 
@@ -83,12 +84,10 @@ tl::expected<std::unique_ptr<Runtime>, Failure> join(RuntimeOptions options, con
 }  // namespace
 
 void add_dial_options(CLI::App& app, Dial& dial) {
-  app.add_option("--port", dial.port, "port of the answering side")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65'535));
+  app.add_option("--port", dial.port, "port of the answering side")->capture_default_str()->check(whole(1, 65'535));
   app.add_option("--timeout", dial.timeout_s, "seconds allowed until the links stand, and for each put")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 600.0));
+      ->check(real(0.01, 600));
   app.add_option("--job", dial.job, "name of the job that the answering side serves")->envname("HIXL_JOB");
   app.add_option("--links", dial.links, "kinds of links that may be used, as HIXL_LINKS: \"tcp\", \"hccs,tcp\"");
 }
@@ -113,6 +112,7 @@ std::string to_text(const Stages& stages) {
 }
 
 tl::expected<Caller, Failure> Caller::call(const Dial& dial) {
+  if (const auto few = few_descriptors()) return tl::make_unexpected(*few);
   Stopwatch watch(dial.timeout_s);
   const auto reached = reach(dial.host, dial.port, watch.left());
   if (!reached) return tl::make_unexpected(reached.error());

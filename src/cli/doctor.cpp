@@ -10,6 +10,7 @@
 
 #include <hixl/diagnosis.hpp>
 
+#include "checks.hpp"
 #include "reach.hpp"
 #include "verbs.hpp"
 
@@ -57,7 +58,7 @@ void run(const Doctor& doctor, Common& common) {
                       {"found", one.found},
                       {"remedy", one.remedy.empty() ? Json() : Json(one.remedy)}});
     }
-    std::printf("%s\n", Json{{"ok", well}, {"findings", rows}}.dump(2).c_str());
+    std::printf("%s\n", to_text(Json{{"ok", well}, {"findings", rows}}).c_str());
     return;
   }
   for (const Finding& one : all) {
@@ -85,14 +86,17 @@ std::string_view name(Health health) noexcept {
 void add_doctor(CLI::App& app, Common& common) {
   auto* const verb = app.add_subcommand("doctor", "what stands in the way here, and the command that mends it");
   const auto doctor = std::make_shared<Doctor>();
-  verb->add_option("host", doctor->host, "look also whether this host is reached");
-  verb->add_option("--port", doctor->port, "its port")->capture_default_str()->check(CLI::Range(1, 65'535));
+  verb->add_option("host", doctor->host, "look also whether this host is reached")->transform(host_alone());
+  verb->add_option("--port", doctor->port, "its port")->capture_default_str()->check(whole(1, 65'535));
   verb->add_option("--timeout", doctor->timeout_s, "seconds allowed for that")
       ->capture_default_str()
-      ->check(CLI::Range(0.01, 600.0));
+      ->check(real(0.01, 600));
   add_root_option(*verb, doctor->root);
   add_json_option(*verb, common);
-  verb->callback([doctor, &common] { common.run = [doctor, &common] { run(*doctor, common); }; });
+  verb->callback([verb, doctor, &common] {
+    if (doctor->host.empty()) refuse_without_host(*verb);
+    common.run = [doctor, &common] { run(*doctor, common); };
+  });
 }
 
 }  // namespace hixl::cli

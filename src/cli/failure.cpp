@@ -151,4 +151,6 @@ Json to_json(const Failure& failure) {
   return {{"ok", false}, {"stage", name(failure.step)}, {"message", failure.message}, {"remedy", failure.remedy}};
 }
 
+std::string to_text(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace); }
+
 }  // namespace hixl::cli

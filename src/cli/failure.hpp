@@ -45,5 +45,7 @@ struct Failure {
 [[nodiscard]] Failure failure_of_connect(int os_error, const std::string& host, const std::string& place);
 /// {"ok": false, "stage": "refused", "message": …, "remedy": …}
 [[nodiscard]] Json to_json(const Failure& failure);
+/// Bytes of a command line or a file that are no UTF-8 become U+FFFD: what is printed is JSON whatever came in.
+[[nodiscard]] std::string to_text(const Json& json);
 
 }  // namespace hixl::cli

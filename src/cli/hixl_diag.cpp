@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // hixl_diag: what a person or a program wants to know when something is slow or does not connect. See docs/diag.md.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -18,16 +20,30 @@ void add_json_option(CLI::App& app, Common& common) {
 void report(const Failure& failure, Common& common) {
   common.exit_code = static_cast<int>(failure.step);
   if (common.json) {
-    std::printf("%s\n", to_json(failure).dump(2).c_str());
+    std::printf("%s\n", to_text(to_json(failure)).c_str());
   } else {
     std::fprintf(stderr, "hixl_diag: %s: %s\n  %s\n", std::string(name(failure.step)).c_str(), failure.message.c_str(),
                  failure.remedy.c_str());
   }
 }
 
+void refuse_without_host(const CLI::App& verb) {
+  for (const char* const option : {"--port", "--timeout"}) {
+    if (verb.get_option(option)->count() == 0) continue;
+    throw CLI::ValidationError(option, "is of a host: hixl_diag " + verb.get_name() + " HOST " + option + " N");
+  }
+}
+
 }  // namespace hixl::cli
 
 namespace {
+
+/// What was printed is out, or the exit code says that it is not.
+int ended(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  std::fprintf(stderr, "hixl_diag: local: standard output cannot be written: %s\n", std::strerror(errno));
+  return code == 0 ? static_cast<int>(hixl::cli::Step::local) : code;
+}
 
 constexpr int k_exit_usage = 2;
 
@@ -54,10 +70,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     common.run();
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : k_exit_usage;
+    return ended(app.exit(error) == 0 ? 0 : k_exit_usage);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "hixl_diag: %s\n", error.what());
     return static_cast<int>(hixl::cli::Step::local);
   }
-  return common.exit_code;
+  return ended(common.exit_code);
 }

@@ -3,11 +3,13 @@
 // hixl_run -n N PROGRAM [ARGS...]: starts N ranks of a program on this host and hosts the rendezvous store for them, or
 // tells them of a file that serves as one.
 // Ends with 0 when every rank did, otherwise as the rank that failed first. Ranks never outlive it.
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -24,6 +26,8 @@
 
 #include <hixl/store.hpp>
 
+#include "checks.hpp"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -32,6 +36,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds k_kill_after{5};
 /// Exit code when the program could not be started, as shells have it.
 constexpr int k_exit_not_found = 127;
+constexpr int k_exit_usage = 2;
 /// Added to a signal's number, as shells have it.
 constexpr int k_exit_signal = 128;
 
@@ -72,10 +77,12 @@ class Launch {
     std::vector<char*> environment_pointers = pointers(environment);
     std::vector<char*> arguments = pointers(options_.command);
     const pid_t launcher = getpid();
+    std::array<int, 2> told{};
+    if (::pipe2(told.data(), O_CLOEXEC) != 0) return not_started(rank);
     const pid_t pid = fork();
     if (pid < 0) {
-      std::fprintf(stderr, "hixl_run: rank %u could not be started: %s\n", rank, std::strerror(errno));
-      return false;
+      for (const int fd : told) ::close(fd);
+      return not_started(rank);
     }
     if (pid == 0) {
       // Only async-signal-safe calls here: the store's thread does not exist in the child.
@@ -83,12 +90,27 @@ class Launch {
       if (getppid() != launcher) _exit(k_exit_not_found);  // it died before the line above
       sigprocmask(SIG_SETMASK, &inherited, nullptr);
       execvpe(arguments[0], arguments.data(), environment_pointers.data());
-      const char text[] = "hixl_run: the program could not be executed\n";
-      static_cast<void>(!write(STDERR_FILENO, text, sizeof text - 1));
+      const int error = errno;
+      static_cast<void>(!write(told[1], &error, sizeof error));
       _exit(k_exit_not_found);
     }
     children_.push_back({pid, true});
-    return true;
+    ::close(told[1]);
+    // Ends with the exec, which closes the other end; an errno came first where there was none.
+    int error = 0;
+    ssize_t bytes = 0;
+    do bytes = ::read(told[0], &error, sizeof error);
+    while (bytes < 0 && errno == EINTR);
+    ::close(told[0]);
+    if (bytes != sizeof error) return true;
+    std::fprintf(stderr, "hixl_run: %s cannot be executed: %s (errno %d)\n", options_.command.front().c_str(),
+                 std::strerror(error), error);
+    return false;
+  }
+
+  static bool not_started(std::uint32_t rank) {
+    std::fprintf(stderr, "hixl_run: rank %u could not be started: %s\n", rank, std::strerror(errno));
+    return false;
   }
 
   std::vector<std::string> environment_of(std::uint32_t rank) const {
@@ -210,7 +232,7 @@ int launch(const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Starts N ranks of a program on this host, with HIXL_RANK, HIXL_WORLD_SIZE and HIXL_STORE set.");
-  app.add_option("-n,--ranks", options.ranks, "how many ranks")->required()->check(CLI::Range(1U, 65'536U));
+  app.add_option("-n,--ranks", options.ranks, "how many ranks")->required()->check(hixl::cli::whole(1, 65'536));
   app.add_option("--store-host", options.store_host, "address at which the store listens")->capture_default_str();
   app.add_option("--store", options.store_url,
                  "host the store at tcp://host:port or unix:@name, or let a file file:///path serve as one")
@@ -218,14 +240,19 @@ int main(int argc, char** argv) {
   app.add_flag("--insecure", options.insecure, "allow a store address beyond loopback");
   app.add_option("--grace", options.grace_s, "seconds that the other ranks are given after one has failed")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 86'400.0));
+      ->check(hixl::cli::real(0, 86'400));
   app.prefix_command();
   app.footer("PROGRAM [ARGS...] follows the options.");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : k_exit_usage;
+  }
   options.command = app.remaining();
+  if (!options.command.empty() && options.command.front() == "--") options.command.erase(options.command.begin());
   if (options.command.empty()) {
     std::fprintf(stderr, "hixl_run: no program given\n%s", app.help().c_str());
-    return 2;
+    return k_exit_usage;
   }
   return launch(options);
 }

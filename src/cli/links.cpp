@@ -13,6 +13,7 @@
 #include <hixl/runtime.hpp>
 
 #include "caller.hpp"
+#include "checks.hpp"
 #include "settings.hpp"
 #include "verbs.hpp"
 
@@ -80,11 +81,15 @@ void add_links(CLI::App& app, Common& common) {
   const auto dial = std::make_shared<Dial>();
   const auto theirs = std::make_shared<bool>(false);
   auto* const host =
-      verb->add_option("host", dial->host, "where hixl_diag is answered; without: between two ranks of this host");
+      verb->add_option("host", dial->host, "where hixl_diag is answered; without: between two ranks of this host")
+          ->transform(host_alone());
   verb->add_flag("--theirs", *theirs, "not the links to it, but those that the program there has")->needs(host);
   add_dial_options(*verb, *dial);
   add_json_option(*verb, common);
-  verb->callback([dial, theirs, &common] { common.run = [dial, theirs, &common] { run(*dial, *theirs, common); }; });
+  verb->callback([verb, dial, theirs, &common] {
+    if (dial->host.empty()) refuse_without_host(*verb);
+    common.run = [dial, theirs, &common] { run(*dial, *theirs, common); };
+  });
 }
 
 }  // namespace hixl::cli

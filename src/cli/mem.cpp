@@ -5,9 +5,12 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include <hixl/kv/layout.hpp>
 
+#include "checks.hpp"
 #include "system.hpp"
 #include "verbs.hpp"
 
@@ -29,17 +32,28 @@ struct Model {
   std::uint32_t headroom = kv::k_headroom_percent;
   std::uint32_t tensor_parallel = 1;
   std::uint32_t pipeline_parallel = 1;
-  kv::Form form = kv::Form::separate;
+  std::string form = "separate";
 };
+
+const std::map<std::string, kv::Form> k_forms = {{"separate", kv::Form::separate},
+                                                 {"block_interleaved", kv::Form::block_interleaved},
+                                                 {"token_interleaved", kv::Form::token_interleaved},
+                                                 {"latent", kv::Form::latent}};
+
+// Beyond every model; what their product may be, the layout says.
+constexpr std::uint64_t k_layers_max = 65'536;
+constexpr std::uint64_t k_heads_max = 1U << 20U;
+constexpr std::uint64_t k_dim_max = 1U << 24U;
 
 /// Of the rank with the most: heads and layers that do not divide are rounded up, and a head is never split.
 kv::Layout layout_of(const Model& model) {
   const auto share = [](std::uint32_t whole, std::uint32_t parts) { return whole / parts + (whole % parts != 0); };
-  return {.form = model.form,
+  const kv::Form form = k_forms.at(model.form);
+  return {.form = form,
           .order = kv::Order::token_major,
           .dtype_bytes = model.dtype_bytes,
           .layers = share(model.layers, model.pipeline_parallel),
-          .kv_heads = share(model.kv_heads, model.form == kv::Form::latent ? 1 : model.tensor_parallel),
+          .kv_heads = share(model.kv_heads, form == kv::Form::latent ? 1 : model.tensor_parallel),
           .head_dim = model.head_dim,
           .block_tokens = model.block_tokens};
 }
@@ -69,7 +83,7 @@ void run(const Model& model, Common& common) {
                        {"buffer_bytes", *buffer},
                        {"huge_pages_2m", huge_pages},
                        {"available_bytes", available}};
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", to_text(json).c_str());
   } else {
     std::printf("layout      %s\n", kv::to_text(layout).c_str());
     std::printf("a token     %s\n", bytes_text(*token).c_str());
@@ -84,33 +98,45 @@ void run(const Model& model, Common& common) {
   common.exit_code = fits ? 0 : 1;
 }
 
+std::vector<std::string> names_of_forms() {
+  std::vector<std::string> names;
+  for (const auto& [name, form] : k_forms) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 void add_mem(CLI::App& app, Common& common) {
   auto* const verb = app.add_subcommand("mem", "how large a rank's buffer for the KV cache of a model must be");
   const auto model = std::make_shared<Model>();
-  const std::map<std::string, kv::Form> forms = {{"separate", kv::Form::separate},
-                                                 {"block_interleaved", kv::Form::block_interleaved},
-                                                 {"token_interleaved", kv::Form::token_interleaved},
-                                                 {"latent", kv::Form::latent}};
-  verb->add_option("--layers", model->layers, "layers of the model")->required();
-  verb->add_option("--kv-heads", model->kv_heads, "KV heads of a layer; latent: 1")->required();
-  verb->add_option("--head-dim", model->head_dim, "numbers of a head; latent: of the latent vector")->required();
+  verb->add_option("--layers", model->layers, "layers of the model")->required()->check(whole(1, k_layers_max));
+  verb->add_option("--kv-heads", model->kv_heads, "KV heads of a layer; latent: 1")
+      ->required()
+      ->check(whole(1, k_heads_max));
+  verb->add_option("--head-dim", model->head_dim, "numbers of a head; latent: of the latent vector")
+      ->required()
+      ->check(whole(1, k_dim_max));
   verb->add_option("--tokens", model->tokens, "tokens that are in the cache at once, of all sequences")
       ->required()
-      ->check(CLI::Range(std::uint64_t{1}, k_tokens_max));
-  verb->add_option("--dtype-bytes", model->dtype_bytes, "bytes of a number")->capture_default_str();
-  verb->add_option("--block-tokens", model->block_tokens, "tokens of a block")->capture_default_str();
-  verb->add_option("--form", model->form, "how keys and values lie")->transform(CLI::CheckedTransformer(forms));
+      ->check(whole(1, k_tokens_max));
+  verb->add_option("--dtype-bytes", model->dtype_bytes, "bytes of a number")
+      ->capture_default_str()
+      ->check(whole(1, 16));
+  verb->add_option("--block-tokens", model->block_tokens, "tokens of a block")
+      ->capture_default_str()
+      ->check(whole(1, 1U << 20U));
+  verb->add_option("--form", model->form, "how keys and values lie")
+      ->capture_default_str()
+      ->check(CLI::IsMember(names_of_forms()));
   verb->add_option("--headroom", model->headroom, "percent beyond the tokens, for longer ones and blocks in flight")
       ->capture_default_str()
-      ->check(CLI::Range(0, 1000));
+      ->check(whole(0, 1000));
   verb->add_option("--tp", model->tensor_parallel, "ranks that share the heads")
       ->capture_default_str()
-      ->check(CLI::Range(1, 65'536));
+      ->check(whole(1, 65'536));
   verb->add_option("--pp", model->pipeline_parallel, "ranks that share the layers")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4'096));
+      ->check(whole(1, 4'096));
   add_json_option(*verb, common);
   verb->callback([model, &common] { common.run = [model, &common] { run(*model, common); }; });
 }

@@ -19,7 +19,7 @@ void add_nic(CLI::App& app, Common& common) {
       const System system(*root);
       if (common.json) {
         const Json json = {{"nics", to_json(system.nics())}, {"rdma_ports", to_json(system.rdma_ports())}};
-        std::printf("%s\n", json.dump(2).c_str());
+        std::printf("%s\n", to_text(json).c_str());
       } else {
         std::printf("%s%s", to_text(system.nics()).c_str(), to_text(system.rdma_ports()).c_str());
       }

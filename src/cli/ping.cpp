@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "caller.hpp"
+#include "checks.hpp"
 #include "verbs.hpp"
 
 namespace hixl::cli {
@@ -140,7 +141,7 @@ void run(const Ping& ping, Common& common) {
   std::ranges::sort(result->put_us);
   const Json json = json_of(ping, *caller, link, *result);
   if (common.json) {
-    std::printf("%s\n", json.dump(2).c_str());
+    std::printf("%s\n", to_text(json).c_str());
   } else {
     print(json, *caller);
   }
@@ -151,15 +152,17 @@ void run(const Ping& ping, Common& common) {
 
 void add_ping(CLI::App& app, Common& common) {
   const auto ping = std::make_shared<Ping>();
-  auto* const host = app.add_option("--ping", ping->dial.host, "host to put to: a name, an IPv4 or an IPv6 address");
-  app.add_option("--count", ping->count, "how many puts")->capture_default_str()->check(CLI::Range(1U, 1'000'000U));
-  app.add_option("--size", ping->size, "bytes of a put")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, k_diagnosis_bytes_max));
+  auto* const host = app.add_option("--ping", ping->dial.host, "host to put to: a name, an IPv4 or an IPv6 address")
+                         ->transform(host_alone());
+  app.add_option("--count", ping->count, "how many puts")->capture_default_str()->check(whole(1, 1'000'000));
+  app.add_option("--size", ping->size, "bytes of a put")->capture_default_str()->check(whole(1, k_diagnosis_bytes_max));
   app.add_option("--interval", ping->interval_s, "seconds between two puts")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(real(0, 3600));
   add_dial_options(app, ping->dial);
+  // Who types a verb, as of the others, is told the option. Not listed.
+  auto* const verb = app.add_subcommand("ping")->group("")->allow_extras();
+  verb->callback([] { throw CLI::ValidationError("ping", "is an option: hixl_diag --ping HOST"); });
   app.callback([ping, host, &app, &common] {
     if (!app.get_subcommands().empty()) {
       if (host->count() > 0) throw CLI::ValidationError("--ping", "goes without another verb");

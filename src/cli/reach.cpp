@@ -49,6 +49,11 @@ int connect_within(const addrinfo& address, std::chrono::nanoseconds timeout) {
   return error;
 }
 
+Failure failure_of_look_up(const std::string& host, int failed) {
+  return {Step::resolve, host + ": " + gai_strerror(failed),
+          "check the name, /etc/hosts and DNS (getent hosts " + host + ")"};
+}
+
 }  // namespace
 
 std::string Reached::place(std::uint16_t port) const {
@@ -61,10 +66,7 @@ tl::expected<Reached, Failure> reach(const std::string& host, std::uint16_t port
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* all = nullptr;
   const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &all);
-  if (failed != 0) {
-    return tl::make_unexpected(Failure{Step::resolve, host + ": " + gai_strerror(failed),
-                                       "check the name, /etc/hosts and DNS (getent hosts " + host + ")"});
-  }
+  if (failed != 0) return tl::make_unexpected(failure_of_look_up(host, failed));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(all, freeaddrinfo);
   const auto resolved = Clock::now();
   const auto end = resolved + timeout;
@@ -84,6 +86,22 @@ tl::expected<Reached, Failure> reach(const std::string& host, std::uint16_t port
     tried = true;
   }
   return tl::make_unexpected(std::move(first));
+}
+
+std::optional<Failure> unresolved(const std::string& place) {
+  std::string host = place;
+  if (place.starts_with('[')) {
+    host = place.substr(1, place.find(']') - 1);
+  } else if (std::ranges::count(place, ':') == 1) {
+    host = place.substr(0, place.find(':'));
+  }
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* all = nullptr;
+  const int failed = getaddrinfo(host.c_str(), nullptr, &wanted, &all);
+  if (failed != 0) return failure_of_look_up(host, failed);
+  freeaddrinfo(all);
+  return {};
 }
 
 }  // namespace hixl::cli

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <hixl/result.hpp>
@@ -27,5 +28,8 @@ struct Reached {
 /// takes what the system's resolver takes.
 [[nodiscard]] tl::expected<Reached, Failure> reach(const std::string& host, std::uint16_t port,
                                                    std::chrono::nanoseconds timeout);
+
+/// Why "host", "host:port", "[v6]" or "[v6]:port" has no address here; nothing: it has one.
+[[nodiscard]] std::optional<Failure> unresolved(const std::string& place);
 
 }  // namespace hixl::cli

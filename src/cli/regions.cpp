@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "caller.hpp"
+#include "checks.hpp"
 #include "verbs.hpp"
 
 namespace hixl::cli {
@@ -13,7 +14,7 @@ void add_regions(CLI::App& app, Common& common) {
   auto* const verb = app.add_subcommand("regions", "registered memory of a program that answers (HIXL_DIAG, or serve)");
   const auto dial = std::make_shared<Dial>();
   dial->host = "127.0.0.1";
-  verb->add_option("host", dial->host, "where it answers")->capture_default_str();
+  verb->add_option("host", dial->host, "where it answers")->capture_default_str()->transform(host_alone());
   add_dial_options(*verb, *dial);
   add_json_option(*verb, common);
   verb->callback([dial, &common] {

@@ -7,6 +7,8 @@
 
 #include <hixl/diagnosis.hpp>
 
+#include "checks.hpp"
+#include "reach.hpp"
 #include "settings.hpp"
 #include "verbs.hpp"
 
@@ -33,6 +35,11 @@ std::string with_port(const std::string& host, std::uint16_t port) {
 void run(const Serve& serve, Common& common) {
   auto settings = settings_with(serve.links);
   if (!settings) return report(settings.error(), common);
+  if (!serve.advertise.empty()) {
+    if (const auto unknown = unresolved(serve.advertise)) {
+      return report({unknown->step, "--advertise " + unknown->message, unknown->remedy}, common);
+    }
+  }
   // Blocked before there is another thread, so that they wait for us.
   sigset_t signals;
   sigemptyset(&signals);
@@ -74,9 +81,10 @@ void add_serve(CLI::App& app, Common& common) {
   auto* const verb = app.add_subcommand("serve", "answer those who ping, until Ctrl-C");
   const auto serve = std::make_shared<Serve>();
   verb->add_option("--bind", serve->bind, "address of this host to listen at")->capture_default_str();
-  verb->add_option("--port", serve->port, "port; 0 takes a free one")->capture_default_str();
+  verb->add_option("--port", serve->port, "port; 0 takes a free one")->capture_default_str()->check(whole(0, 65'535));
   verb->add_option("--data-port", serve->data_port, "port that carries the data; 0 takes a free one")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(whole(0, 65'535));
   verb->add_option("--advertise", serve->advertise, "address that callers shall use for the data instead of --bind");
   verb->add_option("--job", serve->job, "callers have to name the same")->envname("HIXL_JOB");
   verb->add_option("--links", serve->links, "kinds of links that may be used, as HIXL_LINKS");

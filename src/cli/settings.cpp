@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "settings.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
 #include <sstream>
 #include <utility>
 
 namespace hixl::cli {
+
+namespace {
+
+/// What a runtime with a link of each kind and the call itself open, measured, and some more.
+constexpr std::size_t k_descriptors = 32;
+
+}  // namespace
 
 tl::expected<std::vector<LinkKind>, Failure> kinds_of(const std::string& text) {
   std::vector<LinkKind> kinds;
@@ -22,7 +33,22 @@ tl::expected<std::vector<LinkKind>, Failure> kinds_of(const std::string& text) {
   return kinds;
 }
 
+std::optional<Failure> few_descriptors() {
+  std::array<int, k_descriptors> taken{};
+  taken.fill(-1);
+  for (int& fd : taken) fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const bool few = taken.back() < 0;
+  for (const int fd : taken) {
+    if (fd >= 0) ::close(fd);
+  }
+  if (!few) return {};
+  return Failure{Step::local,
+                 "FD_LIMIT: fewer than " + std::to_string(k_descriptors) + " file descriptors are left to this process",
+                 std::string(remedy(ErrorCode::fd_limit))};
+}
+
 tl::expected<RuntimeOptions, Failure> settings_with(const std::string& links) {
+  if (auto few = few_descriptors()) return tl::make_unexpected(std::move(*few));
   auto options = RuntimeOptions::from_environment();
   if (!options) {
     return tl::make_unexpected(

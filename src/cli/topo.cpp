@@ -63,7 +63,7 @@ void run(const Topo& topo, Common& common) {
       if (!common.json) std::printf("between two ranks of this host:\n%s", hixl::to_text(*links).c_str());
     }
   }
-  if (common.json) std::printf("%s\n", json.dump(2).c_str());
+  if (common.json) std::printf("%s\n", to_text(json).c_str());
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ struct Common {
   int exit_code = 0;
 };
 void add_json_option(CLI::App& app, Common& common);
+/// --port and --timeout of a verb are of a host: throws the usage error where they came without one.
+void refuse_without_host(const CLI::App& verb);
 /// On standard error, or with --json on standard output; the exit code is that of the step.
 void report(const Failure& failure, Common& common);
 

@@ -184,11 +184,19 @@ class Memory(HostTest):
         self.assertGreater(told["buffer_bytes"], told["available_bytes"])
 
     def test_no_such_model(self):
-        self.fails("local", 19, "mem", "--layers", 0, "--kv-heads", 8, "--head-dim", 128, "--tokens", 1)
+        ended = self.diag("mem", "--layers", 0, "--kv-heads", 8, "--head-dim", 128, "--tokens", 1)
+        self.assertEqual(ended.code, 2)
+        self.assertIn("--layers", ended.err)
         told = self.fails("local", 19, "mem", "--layers", 4096, "--kv-heads", 65536, "--head-dim", 1 << 20, "--tokens",
                           1 << 40)
         self.assertIn("OUT_OF_RANGE", told["message"])
         self.assertEqual(self.diag("mem", "--layers", 80).code, 2)
+        ended = self.diag(*self.MODEL, "--tokens", 1, "--form", "bogus")
+        self.assertEqual(ended.code, 2)
+        for text in (ended.err, self.diag("mem", "--help").out):
+            self.assertTrue(text.isprintable() or text.replace("\n", "").isprintable(), repr(text))
+            for name in ("separate", "block_interleaved", "token_interleaved", "latent"):
+                self.assertIn(name, text)
         for tokens in (-1, 0, 2**63, 2**64, "many"):
             self.assertEqual(self.diag(*self.MODEL, "--tokens", tokens).code, 2)
 

@@ -50,6 +50,24 @@ class HixlRun(unittest.TestCase):
     def test_no_such_program(self):
         run = self.run_ranks("-n", "2", "--grace", "0", "/nonexistent/program")
         self.assertEqual(run.returncode, 127)
+        self.assertIn("/nonexistent/program cannot be executed: No such file or directory (errno 2)", run.stderr)
+        with tempfile.NamedTemporaryFile("w", suffix=".sh") as plain:  # no right to execute it
+            run = self.run_ranks("-n", "1", plain.name)
+        self.assertEqual(run.returncode, 127)
+        self.assertIn(f"{plain.name} cannot be executed: Permission denied (errno 13)", run.stderr)
+
+    def test_a_wrong_command_line_is_2(self):
+        for arguments, words in ((("true",), "--ranks is required"), (("-n", "0", "true"), "--ranks"),
+                                 (("-n", "1"), "no program given"), (("-n", "1", "--"), "no program given"),
+                                 (("-n", "1", "--grace", "nan", "true"), '--grace: "nan" is not a number from 0 to')):
+            with self.subTest(arguments=arguments):
+                run = self.run_ranks(*arguments)
+                self.assertEqual(run.returncode, 2, run)
+                self.assertIn(words, run.stderr)
+
+    def test_two_dashes_before_the_program(self):
+        run = self.run_ranks("-n", "1", "--", "sh", "-c", "echo $0 $1", "--", "-n")
+        self.assertEqual((run.returncode, run.stdout), (0, "-- -n\n"), run.stderr)
 
     def test_a_store_beyond_loopback_must_be_asked_for(self):
         run = self.run_ranks("-n", "1", "--store-host", "0.0.0.0", "true")
