@@ -2,7 +2,9 @@
 #include "caller.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <optional>
 #include <random>
 
 #include <hixl/offers.hpp>
@@ -19,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 
 /// What is left of the time is never less than this, so that a late stage can still say what it met.
 constexpr std::chrono::milliseconds k_least_time{20};
+
+constexpr Rank k_answering = 0;
 
 class Stopwatch {
  public:
@@ -60,6 +64,9 @@ Failure joining_failure(const Error& error, const std::string& place) {
                       " ranks answers there, not a hixl_diag";
     failure.step = Step::handshake;
   }
+  if (error.code == ErrorCode::rendezvous_unreachable && error.detail.os_error == ETIMEDOUT) {
+    failure.message = place + ": what listens there accepts connections and does not answer; perhaps it is stopped";
+  }
   if (failure.step == Step::handshake) {
     failure.remedy = "see what listens there (ss -ltnp): hixl_diag calls hixl_diag serve, or a program with HIXL_DIAG";
   }
@@ -78,6 +85,36 @@ tl::expected<std::unique_ptr<Runtime>, Failure> join(RuntimeOptions options, con
     if (runtime.error().code != ErrorCode::rank_conflict || tried == k_diagnosis_callers || watch.over()) {
       return tl::make_unexpected(joining_failure(runtime.error(), place));
     }
+  }
+}
+
+/// Why no kind that the options allow is to be had there, where the library knows it: what both sides may use has
+/// nothing in common, or that side is on another host.
+std::string no_kind_in_common(Runtime& runtime) {
+  std::string why;
+  for (const LinkInfo& link : runtime.links()) {
+    if (link.rank != k_answering || link.state == "OFF") continue;
+    // The library tells this in words only; diag_stage_test.py holds them to it.
+    if (!link.reason.starts_with("the peer offers no link") && !link.reason.starts_with("no process of this host")) {
+      return {};
+    }
+    if (!why.empty()) why += "; ";
+    why += std::string(name(link.kind)) + ": " + link.reason;
+  }
+  return why;
+}
+
+/// In slices, so that a kind which cannot be had is told when that is known and not at the end of the time.
+std::optional<Failure> make_links(Runtime& runtime, const std::string& place, Stopwatch& watch) {
+  constexpr std::chrono::nanoseconds k_slice = std::chrono::milliseconds(500);
+  for (;;) {
+    const auto left = watch.left();
+    const auto warm = runtime.prewarm({&k_answering, 1}, std::min(left, k_slice));
+    if (warm) return {};
+    if (const std::string why = no_kind_in_common(runtime); !why.empty()) {
+      return Failure{Step::link, place + ": " + why, "allow a kind on both sides (--links, HIXL_LINKS), or auto"};
+    }
+    if (warm.error().code != ErrorCode::deadline_exceeded || left <= k_slice) return failure_of(warm.error(), place);
   }
 }
 
@@ -125,10 +162,7 @@ tl::expected<Caller, Failure> Caller::call(const Dial& dial) {
   if (!runtime) return tl::make_unexpected(runtime.error());
   caller.runtime = std::move(*runtime);
   caller.stages.emplace_back("join", watch.lap());
-  constexpr Rank k_answering = 0;
-  if (const auto warm = caller.runtime->prewarm({&k_answering, 1}, watch.left()); !warm) {
-    return tl::make_unexpected(failure_of(warm.error(), caller.place));
-  }
+  if (auto failure = make_links(*caller.runtime, caller.place, watch)) return tl::make_unexpected(std::move(*failure));
   caller.stages.emplace_back("links", watch.lap());
   const auto regions = Offers::ask(*caller.runtime, k_answering, k_diagnosis_tag, watch.left());
   if (!regions) return tl::make_unexpected(failure_of(regions.error(), caller.place));

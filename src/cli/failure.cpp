@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include <hixl/diagnosis.hpp>
+
 #include "routes.hpp"
 
 namespace hixl::cli {
@@ -116,6 +118,8 @@ Failure failure_of(const Error& error, const std::string& place) {
       failure.remedy = "name the job that was given to the answering side (--job, HIXL_JOB)";
       break;
     case Step::busy:
+      failure.message = place + ": all " + std::to_string(k_diagnosis_callers) + " places of callers are taken (" +
+                        std::string(name(error.code)) + ")";
       failure.remedy = "wait until another caller has ended";
       break;
     default:

@@ -4,11 +4,13 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "caller.hpp"
@@ -57,6 +59,14 @@ double percentile(const std::vector<double>& sorted, double part) {
   return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
 }
 
+/// The memory that is pinged lives as long as the answering side: what else ends it, ends that.
+std::string text_of(const Error& error) {
+  const bool nobody_listens = error.code == ErrorCode::deadline_exceeded && error.detail.os_error == ECONNREFUSED;
+  const bool gone = error.code == ErrorCode::stale || error.code == ErrorCode::peer_lost ||
+                    error.code == ErrorCode::peer_gone || nobody_listens;
+  return gone ? "the answering side is gone (" + std::string(name(error.code)) + ")" : error.message();
+}
+
 tl::expected<Outcome, Failure> measure(const Ping& ping, const Caller& caller, const Common& common) {
   Runtime& runtime = *caller.runtime;
   const auto local = runtime.allocate(std::size_t{2} * ping.size);
@@ -75,7 +85,7 @@ tl::expected<Outcome, Failure> measure(const Ping& ping, const Caller& caller, c
     if (done) done = runtime.get_sync(back, there, ping.size, timeout);
     if (!done) {
       result.last_error = done.error();
-      if (!common.json) std::printf("%u: %s\n", result.sent + 1, done.error().message().c_str());
+      if (!common.json) std::printf("%u: %s\n", result.sent + 1, text_of(done.error()).c_str());
     } else if (!std::equal(out, back, back)) {
       ++result.wrong;
       if (!common.json) std::printf("%u: the bytes that were read back are others\n", result.sent + 1);
@@ -113,7 +123,7 @@ Json json_of(const Ping& ping, const Caller& caller, const LinkInfo& link, const
                {"stages", to_json(caller.stages)}};
   if (result.last_error.code != ErrorCode::ok || result.wrong > 0) {
     json["stage"] = name(Step::transfer);
-    json["message"] = result.wrong > 0 ? "bytes that were put are not there" : result.last_error.message();
+    json["message"] = result.wrong > 0 ? "bytes that were put are not there" : text_of(result.last_error);
   }
   return json;
 }

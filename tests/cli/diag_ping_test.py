@@ -84,6 +84,8 @@ class Ping(diag.DiagTest):
             out, err = caller.communicate(timeout=diag.TIMEOUT_S)
             self.assertEqual(caller.returncode, 1, out + err)
             self.assertRegex(out, r"40 puts of 8 bytes, \d+ there, [1-9]\d* % lost")
+            last = [line for line in out.splitlines() if line.startswith("40: ")]
+            self.assertRegex(last[0], r"^40: the answering side is gone \([A-Z_]+\)$")
 
     def ping_slowly(self, port, *more):
         """A caller that stays: its first put has been told."""
@@ -101,7 +103,8 @@ class Ping(diag.DiagTest):
         for caller in callers:
             self.assertIn("1: 8 bytes in", caller.stdout.readline())
         told = self.fails("busy", 18, "--ping", "127.0.0.1", "--port", port, "--timeout", 30)
-        self.assertIn("RANK_CONFLICT", told["message"])
+        self.assertRegex(told["message"], r"all 64 places of callers are taken \(RANK_CONFLICT\)$")
+        self.assertEqual(told["remedy"], "wait until another caller has ended")
         callers[17].kill()
         callers[17].wait(diag.TIMEOUT_S)
         ended = self.diag("--ping", "127.0.0.1", "--port", port, "--count", 1, "--timeout", 30)

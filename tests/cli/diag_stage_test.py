@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each stage at which a call can fail, made in fact: diag_stage_test.py HIXL_DIAG HIXL_RUN [TEST ...]"""
 
+import signal
 import socket
 import struct
 import sys
@@ -131,6 +132,30 @@ class Stages(diag.DiagTest):
             with self.subTest(answer=answer):
                 told = self.fails("handshake", 14, *self.ping(self.stranger(answer)))
                 self.assertIn("hixl_diag serve", told["remedy"])
+
+    def test_a_stopped_process(self):
+        """Its kernel accepts for it."""
+        port, process = self.serve()
+        process.send_signal(signal.SIGSTOP)
+        told = self.fails("handshake", 14, *self.ping(port))
+        self.assertIn("accepts connections and does not answer; perhaps it is stopped", told["message"])
+
+    def test_no_kind_that_both_sides_have(self):
+        """Told as soon as it is known, in much less than the time allowed."""
+        left, right = self.host(), self.host()
+        left.connect(right, "v0")
+        left.sh("ip address add 10.77.1.1/24 dev v0")
+        right.sh("ip address add 10.77.1.2/24 dev v0")
+        self.serve("--bind", "10.77.1.2", "--insecure", on=right, port=9999)
+        allowed = diag.TIMEOUT_S * 2  # diag() gives up before it
+        for theirs, ours, words in (("tcp", "hccs", "the peer offers no link that stays on its host"),
+                                    ("hccs", "tcp", "the peer offers no link over the network")):
+            port, _ = self.serve("--links", theirs)
+            told = self.fails("link", 17, "--ping", "127.0.0.1", "--port", port, "--links", ours, "--timeout", allowed)
+            self.assertIn(f"{ours}: {words}", told["message"])
+            self.assertIn("--links", told["remedy"])
+        told = self.fails("link", 17, "--ping", "10.77.1.2", "--links", "hccs", "--timeout", allowed, on=left)
+        self.assertIn("hccs: ", told["message"])
 
     def test_a_rendezvous_without_an_answering_rank(self):
         script = f'{diag.PROGRAM} --ping 127.0.0.1 --port ${{HIXL_STORE##*:}} --timeout 0.5 --json'
