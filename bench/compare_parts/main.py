@@ -18,13 +18,25 @@ use all cores. Exit code: 0; 1 with --check when a goal is missed beyond the spr
 the library itself could not be measured; 65 when anybody found other bytes than were sent."""
 
 
+def _contestants(text, names):
+    """Those that `text` lists. A comma stands between them and within "UCX, best flags", so the longest name wins."""
+    parts = [part.strip() for part in text.split(",")]
+    found = []
+    while parts:
+        sizes = [size for size in range(len(parts), 0, -1) if ", ".join(parts[:size]) in names]
+        size = sizes[0] if sizes else 1
+        found.append(", ".join(parts[:size]))
+        del parts[:size]
+    return found
+
+
 def _arguments(argv):
     keys = [section.key for section in field.sections()]
     parser = argparse.ArgumentParser(prog="bench/compare", description=TEXT)
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), help="build directory; default build/")
     parser.add_argument("--venv", help="where the wheels of others are; default compare-venv in the build directory")
     parser.add_argument("--sections", default=",".join(keys), help=f"comma list of: {', '.join(keys)}")
-    parser.add_argument("--only", default="", help="comma list of contestants, beside the library itself")
+    parser.add_argument("--only", help="comma list of contestants, beside the library itself")
     parser.add_argument("--rounds", type=int, default=5, help="of each contestant, 1 to 100")
     parser.add_argument("--patience", type=float, default=60, metavar="SECONDS", help="of one program of one round")
     parser.add_argument("--json", metavar="FILE", help="all rounds of all, and the goals; default "
@@ -36,16 +48,15 @@ def _arguments(argv):
     parser.add_argument("--quick", action="store_true", help="a smoke run: one short round, ratios are not judged")
     parser.add_argument("--check", action="store_true", help="exit code 1 when a goal is missed beyond the spread")
     arguments = parser.parse_args(argv)
-    wanted = arguments.sections.split(",")
+    wanted = [key.strip() for key in arguments.sections.split(",")]
     unknown = [key for key in wanted if key not in keys]
     if unknown:
         parser.error(f"--sections {unknown[0]}: there is {', '.join(keys)}")
     names = {one.name for section in field.sections() for one in section.contestants}
-    only = [name.strip() for name in arguments.only.replace(", best", "/best").replace(", ", "/").split(",") if name]
-    arguments.only = [name.replace("/", ", ") for name in only]
+    arguments.only = _contestants(arguments.only, names) if arguments.only is not None else []
     unknown = [name for name in arguments.only if name not in names]
     if unknown:
-        parser.error(f"--only {unknown[0]}: there is {'; '.join(sorted(names))}")
+        parser.error(f"--only {unknown[0] or 'with an empty name'}: there is {'; '.join(sorted(names))}")
     if not 1 <= arguments.rounds <= 100:
         parser.error(f"--rounds {arguments.rounds}: 1 to 100")
     if not 0.1 <= arguments.patience <= 3600:
@@ -55,6 +66,20 @@ def _arguments(argv):
     if arguments.articles and arguments.check:
         parser.error("--check judges the sections; leave --articles or --check out")
     return arguments, wanted
+
+
+def _unwritable(path):
+    """Why nothing can be written there; None: it can. A file that is there keeps what it has."""
+    new = not os.path.exists(path)
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with open(path, "a", encoding="utf-8"):
+            pass
+        if new:
+            os.remove(path)
+    except OSError as error:
+        return error.strerror
+    return None
 
 
 def _write(path, text):
@@ -105,6 +130,13 @@ def main(argv):
     venv = os.path.abspath(arguments.venv or os.path.join(build, "compare-venv"))
     if arguments.install:
         return install.install(venv)
+    page_path = arguments.page or os.path.join(build, "report", "index.html")
+    json_path = arguments.json or os.path.join(build, "report", "compare.json")
+    for option, path in (("--page", page_path), ("--json", json_path)):  # before minutes of measuring, not after
+        why = _unwritable(path)
+        if why is not None:
+            print(f"bench/compare: {option} {path} cannot be written: {why}", file=sys.stderr)
+            return EXIT_USAGE
     with tempfile.TemporaryDirectory(prefix="hixl-compare-") as scratch:
         tools = Tools(build, venv, scratch, patience_s=arguments.patience)
         count = arguments.rounds
@@ -118,8 +150,8 @@ def main(argv):
     judged = not arguments.quick and not arguments.articles
     rows = list(articles.lines(whole.outcomes, table.grid)) if arguments.articles else []
     print("\n".join([*table.lines(whole, judged), *([""] if rows else []), *rows]))
-    _write(arguments.page or os.path.join(build, "report", "index.html"), page.page(whole, judged, rows))
-    _write(arguments.json or os.path.join(build, "report", "compare.json"), whole.json())
+    _write(page_path, page.page(whole, judged, rows))
+    _write(json_path, whole.json())
     lost = {name: why for name, why in {**whole.skipped, **whole.failed}.items() if name.startswith("HIXL")}
     if lost:
         print("bench/compare: the library itself could not be measured: " + "; ".join(lost.values()), file=sys.stderr)

@@ -305,6 +305,36 @@ class Command(unittest.TestCase):
         for part in ("<script", "src=", "http", "@import", "url(", "NIXL <0>"):
             self.assertNotIn(part, self.page)
 
+    def test_names_with_blanks_and_commas(self):
+        names = {"HIXL", "UCX", "UCX, best flags", "MPI"}
+        for text, found in (("UCX", ["UCX"]), (" UCX , MPI", ["UCX", "MPI"]),
+                            ("UCX,best flags,MPI", ["UCX, best flags", "MPI"]),
+                            ("MPI, UCX, best flags", ["MPI", "UCX, best flags"]), ("best flags", ["best flags"])):
+            self.assertEqual(main._contestants(text, names), found)
+        ours, _ = made("HIXL", OURS, [1])
+        other, _ = made("UCX, best flags", PEER, [2])
+        code, out, _, _ = self.run_main(ours, other, arguments=["--only", " UCX , best flags "])
+        self.assertEqual(code, 0)
+        self.assertIn("UCX", out)
+
+    def test_what_cannot_be_written_is_found_before_anything_is_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ours, _ = made("HIXL", OURS, [1])
+            for option in ("--page", "--json"):
+                for path in (folder, "/dev/null/file"):
+                    with mock.patch.object(main, "measure", lambda *_, **__: self.fail("measured")):
+                        code, _, errors, _ = self.run_main(ours, arguments=[option, path])
+                    self.assertEqual(code, main.EXIT_USAGE)
+                    self.assertIn(f"{option} {path} cannot be written: ", errors)
+            kept = os.path.join(folder, "kept")
+            with open(kept, "w", encoding="utf-8") as file:
+                file.write("old")
+            self.assertIsNone(main._unwritable(kept))
+            self.assertIsNone(main._unwritable(os.path.join(folder, "new")))
+            self.assertEqual(os.listdir(folder), ["kept"])
+            with open(kept, encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old")
+
     def test_check_fails_when_a_goal_is_missed(self):
         ours, _ = made("HIXL", OURS, [3])
         other, _ = made("UCX", PEER, [2])
@@ -331,6 +361,9 @@ class Command(unittest.TestCase):
         ours, _ = made("HIXL", OURS, [1])
         for arguments, text in ((["--sections", "all"], "--sections all: there is window-small"),
                                 (["--only", "UCX"], "--only UCX: there is HIXL"), (["--rounds", "0"], "1 to 100"),
+                                (["--only", ","], "--only with an empty name: there is HIXL"),
+                                (["--only", ""], "--only with an empty name"), (["--only", "HIXL,"], "an empty name"),
+                                (["--sections", ","], "--sections : there is window-small"),
                                 (["--patience", "0"], "0.1 to 3600"), (["--quick", "--check"], "too little to judge")):
             errors = io.StringIO()
             with self.assertRaises(SystemExit) as end, contextlib.redirect_stderr(errors), \
