@@ -6,11 +6,13 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from support import TIMEOUT_S, needs_numpy
 
 SAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "samples")
+PAGE = os.path.join(SAMPLES, "..", "docs", "python.md")
 HIXL_RUN = os.environ.get("HIXL_RUN", "")
 
 
@@ -46,6 +48,19 @@ class Ranks(unittest.TestCase):
         said = run_ranks(2, "overlap.py")
         self.assertIn("16 of 16 layers are right", said)
         self.assertRegex(said, r"computed \d+\.\d+ s, waited for transfers \d+\.\d+ s")
+
+
+@unittest.skipUnless(HIXL_RUN, "HIXL_RUN does not name the launcher")
+class Page(unittest.TestCase):
+    def test_from_nothing_to_a_put(self):
+        """The first program of docs/python.md, as it is written there."""
+        with open(PAGE, encoding="utf-8") as page:
+            program = re.search(r"## From nothing to a put\n\n```python\n(.*?)```", page.read(), re.S).group(1)
+        with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8") as file:
+            file.write(program)
+            file.flush()
+            said = run(HIXL_RUN, "-n", "2", sys.executable, file.name)
+        self.assertEqual(said.count("b'hello'"), 2, said)
 
 
 class Articles(unittest.TestCase):
