@@ -3,6 +3,8 @@
 """Command lines that are wrong, and surroundings that are: diag_line_test.py HIXL_DIAG HIXL_RUN [TEST ...]"""
 
 import json
+import os
+import re
 import subprocess
 import sys
 
@@ -56,6 +58,27 @@ class Lines(diag.DiagTest):
                                  timeout=diag.TIMEOUT_S, check=False)
             json.loads(run.stdout.decode("utf-8"))
             self.assertIn("\N{REPLACEMENT CHARACTER}", run.stdout.decode("utf-8"))
+
+
+class Page(diag.DiagTest):
+    def rows(self):
+        """Of the last table of docs/diag.md: the name of a row, and what its second column has in code type."""
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/diag.md"), encoding="utf-8") as page:
+            table = page.read().split("## What `--json` has")[1]
+        # What is in brackets is within the field before it.
+        return {name: re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields))
+                for name, fields in re.findall(r"^\| `([\w -]+)` \| (.*) \|$", table, re.M)}
+
+    def test_the_fields_of_each_verb(self):
+        rows, port = self.rows(), self.serve()[0]
+        there = ["127.0.0.1", "--port", port]
+        model = ["--layers", 8, "--kv-heads", 8, "--head-dim", 64, "--tokens", 9]
+        for row, line in (("--ping", there), ("links --theirs", there), ("regions", there), ("nic", []), ("topo", []),
+                          ("mem", model), ("doctor", [])):
+            with self.subTest(row=row):
+                told = self.diag(*row.split(), *line, "--json").json if row != "links --theirs" else self.diag(
+                    "links", *line, "--theirs", "--json").json
+                self.assertEqual([field for field in rows[row] if field not in ("stage", "message")], list(told))
 
 
 class Surroundings(diag.DiagTest):
