@@ -33,6 +33,9 @@ using hixl::sim::Trial;
 /// From that many seeds on, a rare state that was never reached fails the run: the generator has become blind.
 constexpr std::uint64_t k_seeds_for_rare = 200;
 constexpr std::uint64_t k_seeds_for_rarest = 10'000;
+/// Years of a machine's work; a -1 that has wrapped is more.
+constexpr std::uint64_t k_seeds_max = 1'000'000'000'000;
+constexpr int k_exit_usage = 2;
 
 struct Options {
   std::uint64_t seeds = 1000;
@@ -219,7 +222,8 @@ int main(int argc, char** argv) {
   Options options;
   options.program = argv[0];
   CLI::App app{"Simulated clusters under faults; every failure is one seed."};
-  app.add_option("--seeds", options.seeds, "how many seeds");
+  const CLI::Range count(std::uint64_t{1}, k_seeds_max);
+  app.add_option("--seeds", options.seeds, "how many seeds")->check(count);
   app.add_option("--first", options.first, "the first of them");
   app.add_option("--first-from", options.first_from, "makes the first one from a text, such as a commit's name");
   app.add_option("--seed", options.one, "run this one seed");
@@ -237,9 +241,13 @@ int main(int argc, char** argv) {
   app.add_option("--choices", options.choices, "run the choices of that file");
   app.add_option("--bytes", options.bytes, "run the bytes of those files");
   app.add_flag("--zoo", options.zoo, "hunt the planted bugs");
-  app.add_option("--limit", options.limit, "of seeds for each planted bug");
+  app.add_option("--limit", options.limit, "of seeds for each planted bug")->check(count);
   app.add_option("--bug", options.bug, "plant this bug");
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : k_exit_usage;
+  }
   // Broken links are what this program is about; their warnings would hide its own lines.
   static_cast<void>(::setenv("HIXL_LOG", "off", 0));
   if (options.zoo) return zoo(options, argv);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What a failing run prints can be run again: one seed in two processes gives one trace, and so do its choices from a
-# file; bytes decide a run as well, also when there are none. Usage: replay_test.sh hixl_sim
+# file; bytes decide a run as well, also when there are none. No seeds are refused. Usage: replay_test.sh hixl_sim
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -31,3 +31,11 @@ if "$1" --choices "$work/torn" 2>/dev/null; then
   printf 'a torn file of choices was taken\n'
   exit 1
 fi
+for count in 0 -1 many ''; do
+  code=0
+  "$1" --seeds "$count" >"$work/said" 2>&1 || code=$?
+  if [ "$code" != 2 ] || ! grep -q '^--seeds: ' "$work/said"; then
+    printf -- '--seeds "%s" ended with %s and said: %s\n' "$count" "$code" "$(cat "$work/said")"
+    exit 1
+  fi
+done
