@@ -28,6 +28,7 @@ RuntimeOptions options_of(const DiagnosisOptions& options, const std::string& ho
   own.world_size = Diagnosis::world_size();
   own.store = store;
   own.host_store = false;
+  own.guest = false;  // callers are
   own.job = Diagnosis::world_of(options.job);
   own.bind = options.bind.empty() ? host : options.bind;
   own.advertise = options.advertise;

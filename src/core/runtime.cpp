@@ -14,6 +14,18 @@
 
 namespace hixl {
 
+namespace {
+
+core::Parts parts_of(std::unique_ptr<runtime::Driver> driver, bool hosted) {
+  core::Parts parts;
+  parts.driver = std::move(driver);
+  parts.hosted = hosted;
+  parts.start = core::life_start();
+  return parts;
+}
+
+}  // namespace
+
 Runtime::Runtime(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 /// In a forked child nothing can be released: threads that hold locks are not there, and peers, rings and sockets are
@@ -31,11 +43,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create(const RuntimeOptions& options) 
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_thread_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver),
-                                           .factories = {},
-                                           .add_factories = {},
-                                           .hosted = false,
-                                           .start = core::life_start()});
+  auto core = core::Core::create(options, parts_of(std::move(*driver), false));
   if (!core) return fail(core.error());
   if (const auto joined = (*core)->joined().wait(options.connect_timeout + std::chrono::seconds(1)); !joined) {
     return fail(joined.error());
@@ -48,11 +56,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create_on(uv_loop_s* loop, const Runti
   if (loop == nullptr) return fail(ErrorCode::invalid_argument, {.stage = Stage::options});
   auto driver = runtime::make_hosted_driver(loop);
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver),
-                                           .factories = {},
-                                           .add_factories = {},
-                                           .hosted = true,
-                                           .start = core::life_start()});
+  auto core = core::Core::create(options, parts_of(std::move(*driver), true));
   if (!core) return fail(core.error());
   return RuntimeDoor::open(std::move(*core));
 }
@@ -61,11 +65,7 @@ Result<std::unique_ptr<Runtime>> Runtime::create_polled(const RuntimeOptions& op
   if (const auto valid = options.validate(); !valid) return fail(valid.error());
   auto driver = runtime::make_polled_driver();
   if (!driver) return fail(driver.error());
-  auto core = core::Core::create(options, {.driver = std::move(*driver),
-                                           .factories = {},
-                                           .add_factories = {},
-                                           .hosted = true,
-                                           .start = core::life_start()});
+  auto core = core::Core::create(options, parts_of(std::move(*driver), true));
   if (!core) return fail(core.error());
   return RuntimeDoor::open(std::move(*core));
 }

@@ -15,6 +15,11 @@ using namespace std::chrono_literals;
 
 namespace {
 
+#ifdef __SANITIZE_THREAD__
+constexpr const char* k_unseen =
+    "skipped: libuv's closing of a descriptor is not seen here, and its next use would count as a race";
+#endif
+
 /// Without opening anything: a folder has two links, and one more for each folder in it.
 std::size_t threads() { return static_cast<std::size_t>(std::filesystem::hard_link_count("/proc/self/task")) - 2; }
 
@@ -29,7 +34,7 @@ bool wait_for_threads(std::size_t left) {
 
 TEST_CASE("a runtime that is destroyed in a callback of its group's barrier: its groups answer STOPPED at once") {
 #ifdef __SANITIZE_THREAD__
-  MESSAGE("skipped: libuv's closing of a descriptor is not seen here, and its next use would count as a race");
+  MESSAGE(k_unseen);
   return;
 #endif
   const std::size_t threads_left = threads() + 1;  // the store's
@@ -55,6 +60,31 @@ TEST_CASE("a runtime that is destroyed in a callback of its group's barrier: its
       &destroyer));
   REQUIRE(destroyer.events.wait_for(1));
   CHECK(destroyer.after == ErrorCode::stopped);
+  CHECK(wait_for_threads(threads_left));
+}
+
+TEST_CASE("a runtime that hixl_diag may ask, destroyed in a callback of its own") {
+#ifdef __SANITIZE_THREAD__
+  MESSAGE(k_unseen);
+  return;
+#endif
+  std::thread([] {}).join();  // a sanitizer's own thread comes with the first
+  const std::size_t threads_left = threads();
+  RuntimeOptions options;
+  options.diagnosis = "127.0.0.1:0";
+  auto made = Runtime::create(options);
+  require_ok(made);
+  struct End {
+    std::unique_ptr<Runtime> runtime;
+    Events ended{};
+  } end{std::move(*made)};
+  const auto done = [](void* context, const Result<void>&) {
+    auto& to = *static_cast<End*>(context);
+    to.runtime.reset();
+    to.ended.add();
+  };
+  require_ok(end.runtime->quiet_async(k_patience, done, &end));
+  REQUIRE(end.ended.wait_for(1));
   CHECK(wait_for_threads(threads_left));
 }
 
