@@ -48,8 +48,13 @@ class GateBook {
     entry.doubtful = entry.doubtful || how.doubtful;
     drop_if_settled(at);
   }
-  [[nodiscard]] bool doubtful() const noexcept {
-    return std::any_of(entries_.begin(), entries_.end(), [](const auto& row) { return row.second.doubtful; });
+  template <class Test>
+  [[nodiscard]] bool any_doubtful(Test&& test) const {
+    return std::any_of(entries_.begin(), entries_.end(),
+                       [&](const auto& row) { return row.second.doubtful && test(row.second.gate); });
+  }
+  [[nodiscard]] bool doubtful() const {
+    return any_doubtful([](const GateThere&) { return true; });
   }
   /// Words to be read: of doubtful gates that can be reached, at which no step is under way. Forgets those that are
   /// over. `look`: RankLook of a gate.
@@ -75,26 +80,24 @@ class GateBook {
     const auto at = entries_.find(key_of(question.gate));
     if (at == entries_.end()) return std::nullopt;
     Entry& entry = at->second;
-    const bool still = entry.open == 0 && entry.steps == question.steps;
     const std::uint64_t right = gate::with_users_at_most(word, entry.pulling, entry.pushing);
-    if (still && right != word) return right;
-    settle(question, still);
+    if (entry.is_still(question) && right != word) return right;
+    settle(question, true);
     return std::nullopt;
   }
-  /// `right`: the word was exchanged. Else no answer came, or it had changed before: it is asked again.
+  /// `right`: the word was exchanged. Else no answer came, or it had changed before: it is asked again. So it is after
+  /// steps that were taken meanwhile: they may be doubtful themselves.
   void settle(const Question& question, bool right) {
     const auto at = entries_.find(key_of(question.gate));
     if (at == entries_.end()) return;
-    at->second.asked = false;
-    if (right) at->second.doubtful = false;
+    Entry& entry = at->second;
+    entry.asked = false;
+    if (right && entry.is_still(question)) entry.doubtful = false;
     drop_if_settled(at);
   }
   /// That life of a rank, or of its DataDist, is over.
   void forget(const RemoteAddress& directory) {
-    std::erase_if(entries_, [&](const auto& row) {
-      const RemoteAddress& at = row.second.gate.at;
-      return at.rank == directory.rank && at.incarnation == directory.incarnation && at.region == directory.region;
-    });
+    std::erase_if(entries_, [&](const auto& row) { return same_life(row.second.gate.at, directory); });
   }
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
 
@@ -107,6 +110,9 @@ class GateBook {
     std::uint64_t steps = 0;
     bool doubtful = false;
     bool asked = false;
+    [[nodiscard]] bool is_still(const Question& question) const noexcept {
+      return open == 0 && steps == question.steps;
+    }
   };
   using Key = std::tuple<Rank, std::uint64_t, std::uint32_t, std::uint32_t, std::uint64_t>;
   using Entries = std::map<Key, Entry>;

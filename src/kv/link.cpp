@@ -184,6 +184,7 @@ Result<Link> DataDist::State::prepare_link(const RemoteAddress& at) {
     if (link.directory.incarnation != at.incarnation) begin_gates_anew(link);
     marks.forget_rank(rank);
     gates_there.forget(link.directory);
+    returns.forget(link.directory);
     link.linked = false;
     link.open = false;
     link.directory = at;

@@ -81,16 +81,15 @@ void Transfer::State::entered(const Completion& completion) {
 /// Cuts pieces of the layers that may move into batch_, as many as fit; where arrivals are told, of one layer.
 void Transfer::State::fill() {
   const bool alone = layer_by_layer();
-  if (!to_tell_.empty()) {
-    batch_layers_.push_back(to_tell_.front());
-    layers_[to_tell_.front()].flights += 1;
-    to_tell_.pop_front();
-    return;
-  }
   const auto touch = [&](std::uint32_t place) {
     batch_layers_.push_back(place);
     layers_[place].flights += 1;
   };
+  if (!to_tell_.empty()) {
+    touch(to_tell_.front());
+    to_tell_.pop_front();
+    return;
+  }
   const auto full = [&] { return batch_.size() >= k_entries_max || batch_bytes_ >= k_batch_bytes_max; };
   if (cutting_) touch(layer_cut_);
   while (!full()) {

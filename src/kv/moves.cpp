@@ -242,17 +242,14 @@ void DataDist::State::return_to_gates() {
     const auto of_that_life = [&](const LinkInfo& row) {
       return row.rank == gate.at.rank && row.incarnation == gate.at.incarnation;
     };
-    if (std::none_of(rows.begin(), rows.end(), of_that_life)) return RankLook::over;
-    const bool stands =
-        std::any_of(rows.begin(), rows.end(), [&](const LinkInfo& row) { return of_that_life(row) && row.up; });
-    return stands ? RankLook::silent : RankLook::away;
+    return std::any_of(rows.begin(), rows.end(), of_that_life) ? RankLook::away : RankLook::over;
   };
   std::vector<Return> ready;
   std::vector<GateBook::Question> questions;
   {
     const std::lock_guard lock(mutex);
     questions = gates_there.ask(look);
-    ready = returns.step(now(), look);
+    ready = returns.step(look);
     for (const Return& back : ready) links.at(back.gate.at.rank).moving += 1;
   }
   for (const Return& back : ready) leave(back.gate, back.release);

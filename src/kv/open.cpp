@@ -109,6 +109,7 @@ Result<void> DataDist::State::close(Timeout timeout) {
       const std::lock_guard lock(mutex);
       if (!at_rest() || errands > 0 || leases.size() > 0 || !retries.empty()) return false;
       if (returns.any([&](const Return& at) { return alive(at.gate.at); })) return false;
+      if (gates_there.any_doubtful([&](const GateThere& gate) { return alive(gate.at); })) return false;
     }
     return std::none_of(all.begin(), all.end(),
                         [&](const Link& link) { return gates_in_use(link) && alive(link.directory); });

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
+#include <hixl/kv/lease.hpp>
 #include <hixl/types.hpp>
 
-#include "lease_book.hpp"
+#include "directory.hpp"
 
 namespace hixl::kv {
 
@@ -28,49 +28,39 @@ struct GateThere {
 struct Return {
   GateThere gate;
   bool release = false;
-  Instant silent_since = Instant::max();  // a session stands, and we have not been told of the directory
 };
 
 /// What can be seen of the gate's rank.
 enum class RankLook : std::uint8_t {
   reached,  ///< its directory is known, in a session that stands
-  silent,   ///< a session with that life stands, and nothing of the directory was told in it
-  away,     ///< that life may come back
+  away,     ///< that life may come back, or tell of its directory yet: it may stand still, for however long
   over,     ///< that life, or its DataDist, is over
 };
 
 class ReturnBook {
  public:
-  /// A new session tells of all regions that stand, first of all, and repeats that (every 200 ms) until it is heard.
-  /// Who has told of no directory after this time has none any more: its DataDist was closed in between.
-  static constexpr std::chrono::seconds k_silence_max{5};
-
   void add(const GateThere& gate, bool release) { all_.push_back({.gate = gate, .release = release}); }
   [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
   template <class Test>
   [[nodiscard]] bool any(Test&& test) const {
-    for (const Return& at : all_) {
-      if (test(at)) return true;
-    }
-    return false;
+    return std::any_of(all_.begin(), all_.end(), test);
   }
   /// Takes out those that can be left now, and forgets those that need not be. `look`: RankLook of a gate.
   template <class Look>
-  [[nodiscard]] std::vector<Return> step(Instant now, Look&& look) {
+  [[nodiscard]] std::vector<Return> step(Look&& look) {
     std::vector<Return> ready;
     std::vector<Return> kept;
-    for (Return& at : all_) {
+    for (const Return& at : all_) {
       const RankLook seen = look(at.gate);
-      at.silent_since = seen == RankLook::silent ? std::min(at.silent_since, now) : Instant::max();
-      const bool gone = seen == RankLook::silent && now - at.silent_since >= k_silence_max;
-      if (seen == RankLook::reached) {
-        ready.push_back(at);
-      } else if (seen != RankLook::over && !gone) {
-        kept.push_back(at);
-      }
+      if (seen == RankLook::reached) ready.push_back(at);
+      if (seen == RankLook::away) kept.push_back(at);
     }
     all_ = std::move(kept);
     return ready;
+  }
+  /// That DataDist is over.
+  void forget(const RemoteAddress& directory) {
+    std::erase_if(all_, [&](const Return& at) { return same_life(at.gate.at, directory); });
   }
 
  private:

@@ -4,7 +4,7 @@
 // keeper's thread meet here under one mutex, which is never held while somebody blocks or the program is called.
 //
 // Split by idea: state.cpp (time, waiting, hops), state_keep.cpp (the keeper), open.cpp (birth and
-// death), caches.cpp, link.cpp, unlink.cpp, find.cpp, leases.cpp, moves.cpp.
+// death), caches.cpp, link.cpp, unlink.cpp, find.cpp, leases.cpp, moves.cpp, steps.cpp.
 #pragma once
 
 #include <atomic>

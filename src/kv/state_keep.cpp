@@ -48,8 +48,8 @@ void DataDist::State::keep() {
       const std::lock_guard lock(mutex);
       const bool moving =
           std::any_of(links.begin(), links.end(), [](const auto& row) { return row.second.moving > 0; });
-      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving || !returns.empty() || gates_there.doubtful())
-        nap = k_look;
+      // Gates that cannot be reached are in no hurry: their rank may be away for ever.
+      if (!moves.empty() || leases.size() > 0 || errands > 0 || moving) nap = k_look;
       if (const auto due = leases.due()) nap = std::clamp<Timeout>(*due - at, Timeout{}, nap);
       if (!retries.empty() || starved) nap = k_retry;
     }

@@ -93,12 +93,26 @@ TEST_CASE("steps that are under way, or were taken meanwhile: it is asked again"
   CHECK(ask(book).size() == 1);
 }
 
+TEST_CASE("a doubt that comes while a word is exchanged outlives the exchange") {
+  GateBook book;
+  const GateThere gate = gate_at(8);
+  step(book, gate, k_unknown);
+  const auto asked = ask(book);
+  REQUIRE(asked.size() == 1);
+  CHECK(book.heard(asked[0], gate::one(Access::pull)) == 0);
+  step(book, gate, k_unknown);
+  book.settle(asked[0], true);
+  CHECK(book.doubtful());
+  CHECK(book.any_doubtful([](const GateThere& at) { return at.at.address == 8; }));
+  CHECK_FALSE(book.any_doubtful([](const GateThere& at) { return at.at.address == 16; }));
+  CHECK(ask(book).size() == 1);
+}
+
 TEST_CASE("what cannot be reached waits, and what is over is forgotten") {
   GateBook book;
   step(book, gate_at(8), k_unknown);
   step(book, gate_at(16), k_in);
   CHECK(ask(book, RankLook::away).empty());
-  CHECK(ask(book, RankLook::silent).empty());
   CHECK(book.doubtful());
   CHECK(ask(book, RankLook::over).empty());
   CHECK_FALSE(book.doubtful());

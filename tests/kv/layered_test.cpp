@@ -108,6 +108,8 @@ TEST_CASE(
   CHECK(code_of(moving->wait(k_patience)) == ErrorCode::ok);
   CHECK(moving->progress().bytes_done == moving->progress().bytes_total);
   CHECK(moving->progress().layers_done == 2);
+  CHECK(std::all_of(odd.begin(), odd.end(), [&](std::uint32_t block) { return couple.same_block(block, block); }));
+  CHECK(couple.target.canaries_live());
 }
 
 TEST_CASE("layers may be named by many threads; each counts once, and on_layer tells each once, before the end") {

@@ -21,11 +21,8 @@ GateThere gate_at(Rank rank) {
 struct Book {
   ReturnBook book;
   std::map<Rank, RankLook> looks;
-  Instant now{};
-
-  std::vector<Return> step(std::chrono::milliseconds later = {}) {
-    now += later;
-    return book.step(now, [this](const GateThere& gate) { return looks.at(gate.at.rank); });
+  std::vector<Return> step() {
+    return book.step([this](const GateThere& gate) { return looks.at(gate.at.rank); });
   }
 };
 
@@ -37,7 +34,7 @@ TEST_CASE("a gate is left once its rank is reached, with what was to be done the
   at.book.add(gate_at(2), false);
   at.looks = {{1, RankLook::away}, {2, RankLook::away}};
   CHECK(at.step().empty());
-  CHECK(at.step(std::chrono::hours(24)).empty());  // a life may be away for long
+  CHECK(at.step().empty());  // a life may be away for long
   at.looks[1] = RankLook::reached;
   const auto ready = at.step();
   REQUIRE(ready.size() == 1);
@@ -49,20 +46,12 @@ TEST_CASE("a gate is left once its rank is reached, with what was to be done the
   CHECK(at.book.empty());
 }
 
-TEST_CASE("a rank that stands and tells of no directory has closed it: after a while there is nothing to be left") {
+TEST_CASE("of a DataDist that was made anew nothing is left") {
   Book at;
+  at.looks = {{1, RankLook::away}, {2, RankLook::away}};
   at.book.add(gate_at(1), false);
-  at.looks[1] = RankLook::silent;
-  CHECK(at.step().empty());
-  CHECK(at.step(ReturnBook::k_silence_max - std::chrono::milliseconds(1)).empty());
-  CHECK_FALSE(at.book.empty());
-  // Only silence that lasts counts: in another session it begins anew.
-  at.looks[1] = RankLook::away;
-  CHECK(at.step(std::chrono::milliseconds(1)).empty());
-  at.looks[1] = RankLook::silent;
-  CHECK(at.step().empty());
-  CHECK(at.step(ReturnBook::k_silence_max - std::chrono::milliseconds(1)).empty());
-  CHECK_FALSE(at.book.empty());
-  CHECK(at.step(std::chrono::milliseconds(1)).empty());
-  CHECK(at.book.empty());
+  at.book.add(gate_at(2), false);
+  at.book.forget(gate_at(1).at);
+  CHECK_FALSE(at.book.any([](const Return& row) { return row.gate.at.rank == 1; }));
+  CHECK(at.book.any([](const Return& row) { return row.gate.at.rank == 2; }));
 }
