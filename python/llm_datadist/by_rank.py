@@ -15,7 +15,7 @@ import hixl
 from hixl import kv
 
 from .values import number
-from .words import LLMException, LLMStatusCode, checked, told
+from .words import LLMException, LLMStatusCode, told
 
 PUTS_AT_ONCE = 16  # each waits for its end in a thread of its own; more wait for a thread
 CACHES_MAX = 32
@@ -102,7 +102,7 @@ class DataDist:
             number(first, 0, last - 1, "the begin of layer_range")
             number(seq_len, 1, known[2].block_tokens, "seq_len")
             number(dst_rank, 0, self._runtime.world_size - 1, "dst_rank")
-            if callback is not None and not callable(checked(callback, object, "callback")):
+            if callback is not None and not callable(callback):
                 raise TypeError("callback must be a function")
             return self._threads.submit(self._put, self._dist, known, dst_rank, (first, last), (0, seq_len), callback)
 
@@ -111,7 +111,7 @@ class DataDist:
         try:
             with told():
                 self._begin(dist, known, rank, layers, tokens).wait()
-        except LLMException as failure:
+        except Exception as failure:  # whatever it is, the callback hears of it
             error = failure
         if callback is not None:
             self._inside.callback = True
@@ -152,5 +152,7 @@ class DataDist:
                 dist.close()
             except hixl.Error:  # somebody does not answer: the runtime ends all the same
                 pass
-            runtime.stop()
-        threads.shutdown()
+            try:
+                runtime.stop()
+            finally:
+                threads.shutdown()

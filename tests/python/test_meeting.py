@@ -42,6 +42,8 @@ class Lines(unittest.TestCase):
         self.assertIn("version 3 of ours", self.refused("VERSION_MISMATCH"))
         OURS.send(self.here, self.deadline, error="no room")
         self.assertIn("no room", self.refused("HANDSHAKE_FAILED"))
+        OURS.send(self.here, self.deadline, error="")  # it has no words for it, and failed all the same
+        self.refused("HANDSHAKE_FAILED")
 
     def test_nonsense(self):
         for line in (b"GET / HTTP/1.1\r\n", b"{}\n", b"[]\n", b"3\n", b'{"protocol": "ours"}\n', b"[" * 4000 + b"\n"):
@@ -84,12 +86,13 @@ class Places(unittest.TestCase):
                 self.assertEqual(caught.exception.code.name, code)
 
     def test_options_are_the_environments_but_no_rank(self):
-        with mock.patch.dict(os.environ, HIXL_RANK="1", HIXL_WORLD_SIZE="4", HIXL_STORE="tcp://127.0.0.1:1",
-                             HIXL_LINKS="tcp"):
-            options = meeting.options_at("127.0.0.1")
-        self.assertIn("tcp", str(options["links"]).lower())
-        self.assertEqual(options["bind"], "127.0.0.1")
-        self.assertFalse({"rank", "world_size", "store"} & set(options))
+        for who in ({"HIXL_RANK": "1", "HIXL_WORLD_SIZE": "4", "HIXL_STORE": "tcp://127.0.0.1:1"},
+                    {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}):
+            with self.subTest(who), mock.patch.dict(os.environ, HIXL_LINKS="tcp", HIXL_DIAG="127.0.0.1:1", **who):
+                options = meeting.options_at("127.0.0.1")
+            self.assertIn("tcp", str(options["links"]).lower())
+            self.assertEqual(options["bind"], "127.0.0.1")
+            self.assertFalse({"rank", "world_size", "store", "host_store", "diagnosis"} & set(options))
 
 
 if __name__ == "__main__":

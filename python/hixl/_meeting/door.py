@@ -95,7 +95,7 @@ class Door:
             return self._enter(sock, deadline)
         except Exception as error:  # whatever it is, it is this connection's alone
             try:
-                self._protocol.send(sock, deadline, error=str(error))
+                self._protocol.send(sock, deadline, error=str(error) or type(error).__name__)
             except OSError:
                 pass
             return None

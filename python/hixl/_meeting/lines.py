@@ -69,7 +69,7 @@ class Protocol:
     def answer(self, sock, deadline):
         """As receive(). HANDSHAKE_FAILED: the other side says that it failed, and why."""
         fields = self.receive(sock, deadline)
-        if fields.get("error"):
+        if "error" in fields:
             raise fail("HANDSHAKE_FAILED", f"the other side says: {fields['error']}", stage=hixl.Stage.HANDSHAKE)
         return fields
 

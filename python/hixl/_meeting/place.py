@@ -16,8 +16,9 @@ def host_and_port(url):
 
 def options_at(host):
     """Options of hixl.Runtime: the environment's, bound to that host. Which rank of which world is not the
-    environment's matter, since these packages make worlds of their own."""
+    environment's matter, since these packages make worlds of their own, several in a process: so the one address at
+    which hixl_diag is answered is not for them either."""
     options = {**hixl.options_from_environment(), "bind": host}
-    for name in ("rank", "world_size", "store"):
+    for name in ("rank", "world_size", "store", "host_store", "diagnosis"):
         options.pop(name, None)
     return options
